@@ -136,7 +136,8 @@ def take(path: Path, *, on_watch: Call = None, on_takeover: Call = None) -> Leas
     container, or from before a restart) is dead when it does not renew its lock for LEASE_S seconds while we watch; `on_watch`
     is called before this wait, `on_takeover` after it. Raises LockedError if the lock is damaged.
     """
-    content, token = _new_lock()
+    holder = new_holder()
+    content, token = lock_text(holder), holder["token"]
     try:
         return _take(path, content, token, on_watch, on_takeover)
     except BaseException:  # a signal may come when the lock is ours already
@@ -172,13 +173,17 @@ def _take(path: Path, content: bytes, token: str, on_watch: Call, on_takeover: C
     raise LockedError(f"{path} is wanted by several processes at once: run only one of them")
 
 
-def _new_lock() -> tuple[bytes, str]:
-    """The content of a lock of this process, and its token."""
+def new_holder() -> Holder:
+    """This process, with a new token."""
     pid, token = os.getpid(), secrets.token_hex(8)
     table = this_table()
-    holder = Holder(host=table.host, boot_id=table.boot_id, pids=table.pids, pid=pid, start_ticks=process_start_ticks(pid),
-                    started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", token=token)  # fmt: skip
-    return json.dumps({"format": FORMAT, **holder}).encode() + b"\n", token
+    return Holder(host=table.host, boot_id=table.boot_id, pids=table.pids, pid=pid, start_ticks=process_start_ticks(pid),
+                  started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", token=token)  # fmt: skip
+
+
+def lock_text(holder: Holder, **more: int) -> bytes:
+    """The content of a lock, with further fields."""
+    return json.dumps({"format": FORMAT, **holder, **more}).encode() + b"\n"
 
 
 def is_here(holder: Holder) -> bool:

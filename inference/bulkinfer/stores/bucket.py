@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bulkinfer.errors import AbsentObjectError, ObjectError, UsageError, first_line
+from bulkinfer.errors import AbsentObjectError, ObjectError, StoreError, UsageError, first_line
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.stores.problems import LOGINS, broke_off, problem
 from bulkinfer.stores.store import Admit, Found, Listed
@@ -128,7 +128,7 @@ class Bucket:
 
         while page := self._ask("", next_page):
             last = page[-1]["path"]
-            yield [Listed(each["path"], int(each["size"]), _time_ns(each)) for each in page]
+            yield [Listed(each["path"], int(each["size"]), _time_ns(each), str(each["e_tag"] or "")) for each in page]
 
     def put(self, key: str, data: bytes, *, only_new: bool = False, instead_of: str = "") -> str:
         """Write an object as a whole, in one request."""
@@ -156,7 +156,10 @@ class Bucket:
                 raise
             except (OSError, ValueError, self._client.exceptions.BaseError) as error:
                 if number == tries or not broke_off(error):
-                    raise problem(error, self._scheme, self._name, key) from None
+                    raised = problem(error, self._scheme, self._name, key)
+                    if isinstance(raised, StoreError) and not broke_off(error):  # so that what follows ends soon
+                        self._store, self._has_answered = self._opened(_FIRST_S), False
+                    raise raised from None
                 time.sleep(random.uniform(0.5, 1.0) * _PAUSE_S * 2**number)
                 continue
             if not self._has_answered:

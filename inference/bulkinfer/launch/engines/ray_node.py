@@ -13,11 +13,11 @@ from pathlib import Path
 
 from bulkinfer.errors import BulkinferError, os_error_sentence
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.lease import is_held
 from bulkinfer.host.cores import CoreBudget, ThreadPlan, core_budget
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.engines.worker_handle import start_worker
 from bulkinfer.model.card import check_graph_files
+from bulkinfer.results.output_locks import is_lock_held
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import End, RunStep, StepDone, decode
 
@@ -54,7 +54,7 @@ def _problem(asked: Question) -> str:
         if file_sha256(Path(asked.run_file)) != asked.run_file_sha256:
             return f"finds another {asked.run_file} than the launcher wrote: {shared}"
         for path, token in asked.locks.items():
-            if not is_held(Path(path), token):
+            if not is_lock_held(path, token):
                 return f"does not find the launcher's {path}: {shared}"
         card, sidecar, graph = check_graph_files(Path(asked.graph).parent, asked.batch_size)
         if sidecar.sha256 != asked.graph_sha256:
