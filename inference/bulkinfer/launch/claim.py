@@ -7,13 +7,13 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError, ForeignError, RunError, UsageError
 from bulkinfer.files.addresses import AddressPath, place_path
-from bulkinfer.files.atomic import file_sha256, remove_stale_temporaries
+from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.output_lock import output_lock
@@ -24,13 +24,14 @@ from bulkinfer.launch.jobs.job import RETRY, Job, new_job_file, resolved_there, 
 from bulkinfer.launch.jobs.result_files import all_result_files, describe_files, remove_if_empty, remove_result
 from bulkinfer.launch.jobs.shards import join_shards
 from bulkinfer.launch.plan import Plan
+from bulkinfer.launch.recorded_part import check_part
 from bulkinfer.results.control_files import control_exists
 from bulkinfer.results.find_output import find_record
-from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry, are_parts_gone, job_path
+from bulkinfer.results.job_file import JOB_FILE, JobFile, are_parts_gone, job_path
 from bulkinfer.results.log_folder import RESULTS, forgotten_if_unused, removed_if_empty, restore_record, take_log_dir
 from bulkinfer.results.output_locks import HeldLock, lock_of_output
 from bulkinfer.results.output_store import output_store
-from bulkinfer.results.parquet_parts import MOST_PART_BYTES, Part, inspect_part, published_steps, set_aside
+from bulkinfer.results.parquet_parts import published_steps, set_aside
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name
 from bulkinfer.types import Step
 
@@ -282,29 +283,3 @@ def _missing(job: Job, done: list[Step]) -> list[Step]:
     """The ranges of all partitions that no file in `done` covers."""
     shares = by_partition(done)
     return [step for index, wanted in sorted(job.ranges().items()) for step in missing_ranges(wanted, shares.get(index, ()))]
-
-
-def check_part(output: Path, step: Step, recorded: PartEntry | None, fingerprint: str, tag: str = "") -> Part:
-    """A published file. Its hash is compared with the `recorded` one; without a usable record the file is read in full.
-
-    An object with the `tag` that was recorded is not read: a job may have more of them than can be read in a day.
-    Raises RunError if the file is damaged or was changed.
-    """
-    if recorded is None or recorded["ok"] + sum(recorded["stages"].values()) != len(step):
-        return replace(inspect_part(output, step, fingerprint), tag=tag)
-    known = Part(step, recorded["ok"], recorded["stages"], recorded["sha256"], tag=tag)
-    if tag and recorded.get("tag") == tag:
-        return known
-    name = part_name(step)
-    if _sha256(output, name) != recorded["sha256"]:
-        part = replace(inspect_part(output, step, fingerprint), tag=tag)
-        if part.replaces == recorded["sha256"]:  # a retry replaced it, and was killed before it could record that
-            return part
-        raise RunError(f"{output / name} was changed after it was published")
-    return known
-
-
-def _sha256(output: Path, name: str) -> str:
-    if isinstance(output, AddressPath):
-        return hashlib.sha256(output_store(output).read(name, MOST_PART_BYTES)).hexdigest()
-    return file_sha256(output / name, most_bytes=MOST_PART_BYTES)

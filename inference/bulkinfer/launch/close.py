@@ -34,7 +34,7 @@ def close(launch: Launch, outcome: Outcome, put_in: Callable[[], None] | None = 
         result = finish(launch, outcome)
         write_last_status(launch, outcome, result.exit_code)
     except (OSError, StoreError):
-        if outcome.refusal is None:  # else it has the same cause, such as a full disk or a bucket that fails, and says it already
+        if outcome.refusal is None:  # else it has the same cause, such as a full disk, and says it already
             raise
     if outcome.refusal is not None:
         raise outcome.refusal

@@ -67,8 +67,8 @@ def merge_shards(config: MergeConfig) -> Merged:
     for option, place in (("", config.shards), ("--output ", config.output)):
         if address := address_of(place):
             raise UsageError(
-                f"{option}{address}: shards are merged in folders, by links; in a bucket programs read them as one table, by "
-                "their common prefix, and bulkinfer verify takes it too"
+                f"{option}{address}: shards are merged in folders, by links: leave those in a bucket as they are; programs "
+                "read them as one table by their common prefix, and bulkinfer verify takes it too"
             )
     shards = _require_shards(Path(config.shards))
     output = Path(config.output) if config.output else shards.folder / MERGED

@@ -16,7 +16,8 @@ from bulkinfer.errors import BulkinferError, ConflictError, DamagedLockError, Lo
 from bulkinfer.files import lease
 from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.files.lease import Call, Holder, is_here, lock_text, new_holder
+from bulkinfer.files.lease import Call
+from bulkinfer.files.lock_holder import Holder, is_here, lock_text, new_holder
 from bulkinfer.host.process_identity import is_running
 from bulkinfer.results.bucket_store import put_object, read_object
 from bulkinfer.results.output_store import output_store
@@ -35,6 +36,7 @@ class BucketLease:
         self.path, self.token = path, holder["token"]
         self._holder, self._tag, self._beats = holder, tag, 0
         self._lost, self._end = threading.Event(), threading.Event()
+        self._cut_off: RunError | None = None  # why the last beat failed
         self._thread = threading.Thread(target=self._beat, name=f"lease {path.name}", daemon=True)
 
     def keep(self) -> None:
@@ -50,11 +52,12 @@ class BucketLease:
             self._beats += 1  # the same content would have the same tag
             try:
                 self._tag = put_object(self.path, lock_text(self._holder, beat=self._beats), instead_of=self._tag)
+                self._cut_off = None
             except ConflictError:
                 self._lost.set()
                 return
-            except RunError:  # the store may come back; the token then shows whether the lock is still ours
-                continue
+            except RunError as error:  # the store may come back; the token then shows whether the lock is still ours
+                self._cut_off = error
 
     @property
     def refusal(self) -> RunError | None:
@@ -62,7 +65,9 @@ class BucketLease:
         return _lost(self.path) if self._lost.is_set() else None
 
     def check(self) -> None:
-        """Read the lock; raises RunError if it is no longer ours."""
+        """Read the lock; raises RunError if it is no longer ours, or the store did not take the last beat."""
+        if self._cut_off is not None:
+            raise self._cut_off
         check(self.path, self.token)
 
     def release(self) -> None:
@@ -71,6 +76,8 @@ class BucketLease:
         if self._thread.is_alive():
             self._thread.join()
         try:
+            if self._cut_off is not None:
+                raise self._cut_off
             if is_held(self.path, self.token):  # renewed a moment ago, so no other process is about to take it over
                 output_store(self.path.parent).remove(self.path.name)
         except BulkinferError as error:

@@ -195,8 +195,8 @@ def published_steps(output: Path) -> list[Step]:
 
 def listed_steps(output: Path) -> dict[Step, bool]:
     """Entries of `output` with the name of a part, sorted: step -> is a folder."""
-    entries = output_store(output).entries().items()
-    return dict(sorted((step, entry.is_folder) for name, entry in entries if (step := part_step(name))))
+    entries = output_store(output).entries()
+    return dict(sorted((step, entry.is_folder) for name, entry in entries.items() if (step := part_step(name))))
 
 
 def _columns(table: pa.Table) -> dict[str, str]:
@@ -297,5 +297,4 @@ def set_aside(output: Path, step: Step) -> Path:
 
     Returns the new path.
     """
-    name = part_name(step)
-    return output_store(output).set_aside(name, f"_{name}{DAMAGED_SUFFIX}")
+    return output_store(output).set_aside(part_name(step), f"_{part_name(step)}{DAMAGED_SUFFIX}")

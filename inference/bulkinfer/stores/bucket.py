@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bulkinfer.errors import AbsentObjectError, ObjectError, StoreError, UsageError, first_line
+from bulkinfer.errors import AbsentObjectError, ObjectError, UsageError, first_line
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.stores.problems import LOGINS, broke_off, problem
 from bulkinfer.stores.store import Admit, Found, Listed
@@ -156,10 +156,7 @@ class Bucket:
                 raise
             except (OSError, ValueError, self._client.exceptions.BaseError) as error:
                 if number == tries or not broke_off(error):
-                    raised = problem(error, self._scheme, self._name, key)
-                    if isinstance(raised, StoreError) and not broke_off(error):  # so that what follows ends soon
-                        self._store, self._has_answered = self._opened(_FIRST_S), False
-                    raise raised from None
+                    raise problem(error, self._scheme, self._name, key) from None
                 time.sleep(random.uniform(0.5, 1.0) * _PAUSE_S * 2**number)
                 continue
             if not self._has_answered:

@@ -56,7 +56,6 @@ class StatusWriter:
                     what = os_error_sentence(error) if isinstance(error, OSError) else error
                     log.warning(f"warning: {what}; bulkinfer watch may show old numbers")
 
-
     def _is_bucket_due(self) -> bool:
         """True every few seconds: each object that is put has its price."""
         if is_due := time.monotonic() >= self._bucket_due:
