@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, cast
 
-from bulkinfer.errors import BulkinferError, ConflictError, DamagedLockError, LockedError, RunError, StoreError
+from bulkinfer.errors import BulkinferError, ConflictError, DamagedLockError, LockedError, RunError, StoreError, UsageError
 from bulkinfer.files import lease
 from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.json_validation import mismatch
@@ -21,6 +21,7 @@ from bulkinfer.files.lock_holder import Holder, is_here, lock_text, new_holder
 from bulkinfer.host.process_identity import is_running
 from bulkinfer.results.bucket_store import put_object, read_object
 from bulkinfer.results.output_store import output_store
+from bulkinfer.stores.store import open_store
 
 log = logging.getLogger("bulkinfer")
 
@@ -103,6 +104,7 @@ def take(path: AddressPath, *, on_watch: Call = None, on_takeover: Call = None) 
                 lease_here = BucketLease(path, ours, put_object(path, content, instead_of=tag))
             except ConflictError:
                 continue
+            _require_conditions(path, content)
             if there is not None and on_takeover is not None and not is_here(there[0]):
                 on_takeover(there[0])
             return lease_here
@@ -110,6 +112,19 @@ def take(path: AddressPath, *, on_watch: Call = None, on_takeover: Call = None) 
         BucketLease(path, ours, "").release()
         raise
     raise LockedError(f"{path} is wanted by several processes at once: run only one of them")
+
+
+def _require_conditions(path: AddressPath, content: bytes) -> None:
+    """Raises UsageError if the store takes a put that it must refuse. `content` is that of the lock: nothing changes there."""
+    store, key = open_store(str(path))
+    try:
+        store.put(key, content, only_new=True)
+    except (ConflictError, StoreError):  # StoreError: the answer was lost, and says nothing
+        return
+    raise UsageError(
+        f"{path} was put twice: this store does not know conditional puts (If-None-Match), so that two launchers could "
+        "write at once: give another store, or a folder"
+    )
 
 
 def check(path: AddressPath, token: str) -> None:

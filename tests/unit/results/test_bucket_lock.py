@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from bulkinfer.errors import DamagedLockError, LockedError, RunError
+from bulkinfer.errors import DamagedLockError, LockedError, RunError, UsageError
 from bulkinfer.files import lease
 from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.lock_holder import lock_text, new_holder
 from bulkinfer.results.bucket_lock import BucketLease, take
 from bulkinfer.results.bucket_store import put_object, read_object
 from bulkinfer.results.output_locks import check_lock, is_lock_held, launcher_in, lock_of_output
+from bulkinfer.stores.bucket import Bucket
 
 from tests.object_store import BUCKET, Proxy, Server, proxy_before, reached_from_here, s3_server
 
@@ -146,3 +147,11 @@ def test_a_damaged_lock_is_named_and_replaced_with_overwrite(proxy: Proxy) -> No
         lock_of_output(OUT).__enter__()
     with lock_of_output(OUT, replaces_damaged=True) as held:
         held.check()
+
+
+def test_a_store_that_ignores_conditions_is_refused(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Bucket.put
+    monkeypatch.setattr(Bucket, "put", lambda self, key, data, **_: plain(self, key, data))
+    with pytest.raises(UsageError, match="does not know conditional puts"):
+        lock_of_output(OUT).__enter__()
+    assert read_object(LOCK) is None

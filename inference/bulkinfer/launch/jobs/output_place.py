@@ -76,10 +76,11 @@ def require_apart_from_pictures(dataset: Dataset | None, output: Path | None) ->
         return
     root, given = real_path(dataset.root), real_path(output)
     if root.is_relative_to(given):
-        raise UsageError(f"--output {output}: the pictures in {dataset.root} lie in it: give a folder for the results alone")
+        shown = root if address_of(root) else dataset.root
+        raise UsageError(f"--output {output}: the pictures in {shown} lie in it: give a folder for the results alone")
     if isinstance(output, AddressPath):
         if given.is_relative_to(root) and dataset.partitions[0].manifest.archives:
-            raise UsageError(f"--output {output} lies among the archives of {dataset.root}: give another prefix")
+            raise UsageError(f"--output {output} lies among the archives of {root}: give another prefix")
         return
     if dataset.scan is not None and given.is_relative_to(root) and _holds_pictures(dataset, given.relative_to(root)):
         raise UsageError(f"--output {output} holds pictures of {dataset.root}: give a folder for the results alone")
