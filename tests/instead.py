@@ -71,6 +71,8 @@ INSTEAD = {
     "infer_launch --data_dir s3://*": _BUCKET,
     "bulkinfer verify s3://*": _BUCKET,
     "bulkinfer watch s3://*": _BUCKET,
+    "infer_launch --model_name efficientnet_lite0 --model_path s3://*": _BUCKET,
+    "get_model --model_name efficientnet_lite0 --model_path s3://*": _BUCKET,
     "partition_dataset --data_dir s3://*": _BUCKET,
     "partition_dataset --list_file addresses.txt *": _BUCKET,
     "srun *": _CLUSTER,

@@ -18,10 +18,10 @@ import pytest
 
 from tests import pictures
 from tests.commands import children, wait_until_gone
-from tests.e2e.test_stores import LAUNCH, Place
 from tests.forms import long
 from tests.models import write_tiny_model
 from tests.object_store import BUCKET, KEY, SECRET, Server, proxy_before, s3_server
+from tests.store_place import LAUNCH, Place
 
 OUT = f"s3://{BUCKET}/out"
 OWN = ["out/.bulkinfer/_job.json", "out/.bulkinfer/status.json"]

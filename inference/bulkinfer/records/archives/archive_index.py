@@ -23,6 +23,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.file_lock import exclusive
+from bulkinfer.files.user_cache import user_cache
 from bulkinfer.records.archives.index_file import INDEX_SCHEMA, make_index, open_file
 from bulkinfer.records.manifest_file import FileLines
 from bulkinfer.records.sources.archive_names import INDEX_FILE
@@ -104,10 +105,9 @@ def open_index(root: bytes, names: Sequence[bytes], columns: tuple[str, ...] = (
 
 def _places(root: bytes) -> tuple[Path, ...]:
     """Where the index of a folder may lie, in the order in which they are tried. That of a store lies in the cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "bulkinfer", "archives").absolute()
     address = address_of(root)
     name = hashlib.sha256(root if address else os.path.realpath(root)).hexdigest()[:24]
-    in_cache = cache / f"{name}.parquet"
+    in_cache = user_cache("archives") / f"{name}.parquet"
     return (in_cache,) if address else (Path(os.fsdecode(root), INDEX_FILE), in_cache)
 
 
