@@ -111,10 +111,10 @@ def wanted_columns(image_column: str, label_column: str) -> tuple[str, ...]:
     return (image_column, label_column) if image_column or label_column else ()
 
 
-def refuse_columns(image_column: str, label_column: str, shown: str) -> None:
-    """Raises UsageError if a column is named for pictures that lie in no table."""
-    if wanted_columns(image_column, label_column):
-        flag = "--image_column" if image_column else "--label_column"
+def refuse_columns(columns: tuple[str, ...], shown: str) -> None:
+    """Raises UsageError if a column is named, as wanted_columns gives them, for pictures that lie in no table."""
+    if columns:
+        flag = "--image_column" if columns[0] else "--label_column"
         raise UsageError(
             f"{flag} is for files with columns (Parquet, Arrow, CSV, JSON Lines), and {shown} has none: leave it out"
         )
@@ -136,8 +136,7 @@ def open_archives(
         place = whole_path(data_dir) if address_of(data_dir) else os.path.realpath(os.fsencode(data_dir))
         names = [os.path.basename(place)]
     if not any(kind_by_name(name) in TABLES for name in names):
-        image_column, label_column = columns or ("", "")
-        refuse_columns(image_column, label_column, printable(root))
+        refuse_columns(columns, printable(root))
     index = open_index(root, names, columns)
     _refuse_without_pictures(index, names)
     given = find_labels(labels, _inside(index)) if labels else None

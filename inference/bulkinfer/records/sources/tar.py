@@ -76,7 +76,9 @@ def list_pictures(file: Any, path: bytes, left_out: Counter[str], _columns: tupl
     """The pictures of an open archive in order; see archives.Kind."""
     if file.read(2) == _GZIP:
         word, renamed = shell_word(os.fsdecode(path)), shell_word(os.fsdecode(path) + ".gz")
-        raise UsageError(f"{printable(path)} is compressed by gzip, and its name does not say so: mv {word} {renamed}")
+        raise UsageError(
+            f"{printable(path)} is compressed by gzip, and its name does not say so: rename it, as with mv {word} {renamed}"
+        )
     size = file.seek(0, 2)
     file.seek(0)
     folder = PackedFolder(left_out)
