@@ -56,24 +56,32 @@ def peak_memory(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
-def measured(scratch: Path, *words: object) -> tuple[float, int, str]:
-    """Run infer_launch; its seconds, its own peak memory without that of its workers, and what it printed."""
-    start, peak = time.perf_counter(), 0
+@dataclass(frozen=True)
+class Measured:
+    """A run of infer_launch: seconds, processor seconds with its workers, peak memory in bytes without them, what it printed."""
+
+    seconds: float
+    cpu_s: float
+    peak: int
+    text: str
+
+
+def measured(scratch: Path, *words: object) -> Measured:
+    """Run infer_launch to its end."""
+    start, peak, ended = time.perf_counter(), 0, 0
     command = [SCRIPTS / "infer_launch", *map(str, (*ALONE, *words))]
     with (scratch / "printed").open("w+") as printed:
         process = subprocess.Popen(command, cwd=scratch, stdout=printed, stderr=subprocess.STDOUT)
-        while process.poll() is None:
-            try:
-                peak = max(peak, peak_memory(process.pid))
-            except FileNotFoundError:  # it has just ended
-                break
+        while not ended:
+            peak = max(peak, peak_memory(process.pid))  # until it is waited for, its place in /proc stays
             time.sleep(0.02)
-        code = process.wait()
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+        seconds, process.returncode = time.perf_counter() - start, os.waitstatus_to_exitcode(status)
         printed.seek(0)
         text = printed.read()
-    if code not in (0, 3):
-        raise SystemExit(f"infer_launch ended with exit code {code}: {text}")
-    return time.perf_counter() - start, peak, text
+    if process.returncode not in (0, 3):
+        raise SystemExit(f"infer_launch ended with exit code {process.returncode}: {text}")
+    return Measured(seconds, usage.ru_utime + usage.ru_stime, peak, text)
 
 
 # -- archives ------------------------------------------------------------------------------------------------------------
@@ -103,11 +111,12 @@ def measure_archives(scratch: Path, records: int, steps: int) -> None:
         data = f"shards-{count}"
         write_shards(scratch / data, count // IN_A_SHARD)
         for turn in ("the first time", "again"):
-            seconds, peak, text = measured(scratch, "--data_dir", data, "--output", f"out-{count}", "--dry_run")
-            if f"{count} records" not in text:
-                raise SystemExit(f"not {count} records: {text}")
-            tell(f"plan of {count:,} records in {count // IN_A_SHARD:,} shards, {turn}", seconds, "s", 10)
-        memory[count] = {"plan": peak, **run_steps(scratch, data, f"out-{count}", steps)}
+            found = measured(scratch, "--data_dir", data, "--output", f"out-{count}", "--dry_run")
+            if f"{count} records" not in found.text:
+                raise SystemExit(f"not {count} records: {found.text}")
+            tell(f"plan of {count:,} records in {count // IN_A_SHARD:,} shards, {turn}", found.seconds, "s", 10)
+            print(f"  processor time: {found.cpu_s:.2f} s", flush=True)
+        memory[count] = {"plan": found.peak, **run_steps(scratch, data, f"out-{count}", steps)}
     small, large = memory.values()
     for who, peak in large.items():
         tell(
@@ -197,7 +206,6 @@ def publish_stand_ins(scratch: Path, output: Path, keys: int) -> None:
 
 def measure_resume(scratch: Path, keys: int) -> None:
     """A resume of `keys` keys and of a tenth of them."""
-    peaks = list[int]()
     (scratch / "absent").mkdir()
     for count in (keys // 10, keys):
         data, output = f"keys-{count}", f"resumed-{count}"
@@ -205,13 +213,13 @@ def measure_resume(scratch: Path, keys: int) -> None:
         run_steps(scratch, data, output, 20)
         publish_stand_ins(scratch, scratch / output, count)
         words = ("--data_dir", data, "--output", output)
-        seconds, peak, text = measured(scratch, *words)
+        found = measured(scratch, *words)
         done = count - LEFT * STEP_PICTURES
-        if f"resume: {done} of {count} records are done" not in text:
-            raise SystemExit(text)
-        peaks.append(peak)
-        print(f"resume of {count:,} keys, {count // STEP_PICTURES:,} parts, and {LEFT} steps: {seconds:.1f} s", flush=True)
-        tell("  peak memory of the launcher", peak / MIB, "MiB", 1000)
+        if f"resume: {done} of {count} records are done" not in found.text:
+            raise SystemExit(found.text)
+        print(f"resume of {count:,} keys, {count // STEP_PICTURES:,} parts, and {LEFT} steps: {found.seconds:.1f} s, "
+              f"processor time {found.cpu_s:.1f} s", flush=True)  # fmt: skip
+        tell("  peak memory of the launcher", found.peak / MIB, "MiB", 1000)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bulkinfer.config import PartitionConfig
+from bulkinfer.config import PACKED, PartitionConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives, refuse_columns, wanted_columns
@@ -118,7 +118,8 @@ def _about(scan: Scan, num_pictures: int) -> dict[str, Any]:
 
 
 def _from_store(config: PartitionConfig, data_dir: bytes, address: str) -> Found:
-    _require_manifests(config, address)
+    if config.mode not in PACKED:
+        _require_manifests(config, address)
     if config.annotations:
         raise UsageError(f"--annotations is for a folder of this machine, and the pictures lie in {address}: leave it out")
     if is_archive_file(address):
@@ -146,7 +147,7 @@ def _require_manifests(config: PartitionConfig, address: str) -> None:
 
 
 def _from_archives(config: PartitionConfig, data_dir: bytes, names: list[bytes]) -> Found:
-    if config.mode not in (PartitionConfig.mode, "manifest"):
+    if config.mode not in (PartitionConfig.mode, "manifest", *PACKED):
         raise UsageError(f"--mode {config.mode} is for pictures in files of their own, and these lie in archives: leave it out")
     columns = wanted_columns(config.image_column, config.label_column)
     opened = open_archives(Path(os.fsdecode(data_dir)), names, labels=config.labels, columns=columns)

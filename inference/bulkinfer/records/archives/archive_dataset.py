@@ -17,7 +17,7 @@ from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.host.number_text import size_text
 from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
-from bulkinfer.records.manifest_rows import KEY_COLUMNS, filled_table, raw_key_column
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, filled_table, raw_key_column
 from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.records.sources.archives import TABLES, check_names
 from bulkinfer.records.sources.folder import Picture, Scan, counted
@@ -46,7 +46,12 @@ class ArchiveLines:
         """The lines start..end (exclusive) with these columns of ARCHIVE_SCHEMA."""
         wanted = [name for name in _OWN_COLUMNS if name in columns]
         has_labels = "label" in columns
-        for table in self.index.lines.blocks([*wanted, "label", "class_name"] if has_labels else wanted or ["key"], start, end):
+        of_labels = (["label"] if self.own_labels.by_name is None else ["class_name"]) if has_labels else []
+        if not wanted and not of_labels:  # all of these columns are null: nothing is read
+            for first in range(start, end, ROWS):
+                yield filled_table({}, columns, min(ROWS, end - first))
+            return
+        for table in self.index.lines.blocks([*wanted, *of_labels], start, end):
             given = {name: table[name] for name in wanted}
             if has_labels:
                 given["label"] = self._labels(table, start)
