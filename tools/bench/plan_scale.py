@@ -58,7 +58,7 @@ def peak_memory(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run of infer_launch: seconds, processor seconds with its workers, peak memory in bytes without them, what it printed."""
+    """A run of infer_launch: seconds, processor seconds with its workers, peak bytes without them, what it printed."""
 
     seconds: float
     cpu_s: float
