@@ -394,3 +394,21 @@ def test_a_changed_archive_is_read_again(tmp_path: Path, source: str) -> None:
             os.utime(path, ns=(1, 1))
     assert home.run().records == len(files())
     assert rows(home.output).equals(expected)
+
+
+@pytest.mark.parametrize("source", short_ones(ARCHIVES, ("tar",)))
+def test_a_picture_that_is_gone_from_its_archive_is_one_error_row(tmp_path: Path, source: str) -> None:
+    """Between a job and its resume; once it is back, it runs alone."""
+    home, gone = Home(tmp_path, SOURCES[source]), "a/05.jpg"
+    home.run()
+    expected = rows(home.output)
+    for part in home.output.glob("part-*.parquet"):
+        part.unlink()
+    home.source.write(tmp_path / "data", {name: data for name, data in files().items() if name != gone})
+    result = home.run()
+    assert (result.records, result.ok) == (len(files()), len(files()) - 4)
+    found = by_name(home.output)[gone.encode()]
+    assert (found["stage"], re.sub(r"^\S+ ", "", found["error"])) == ("read", "does not hold it")
+    home.source.write(tmp_path / "data", files())
+    assert retry(RetryConfig(output=str(home.output), stage=("read",))).ok == len(files()) - 3
+    assert rows(home.output).equals(expected)
