@@ -73,12 +73,15 @@ def _make_missing_network(config: RunConfig) -> None:
     to type if a package is missing.
     """
     from bulkinfer.config import GetModelConfig
+    from bulkinfer.files.addresses import address_of
     from bulkinfer.model.card import CARD
     from bulkinfer.model.names import named_folder
     from bulkinfer.records.data_dir import resolve_data_dir
 
     if config.input == "pictures":
         resolve_data_dir(config.data_dir, config.command)
+    if address_of(config.model_path):  # nothing is published in a store unless that is asked for
+        return
     if (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
         return
     from bulkinfer.launch.plan import check_at_once

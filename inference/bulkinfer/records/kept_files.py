@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from bulkinfer.files.addresses import address_of
+from bulkinfer.files.user_cache import user_cache
 
 KEPT = ".bulkinfer-index"  # how the names of such files begin
 
@@ -16,10 +17,9 @@ def kept_places(root: bytes, name: str) -> tuple[Path, ...]:
 
     `name` is the name beside the archives, and begins with KEPT.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "bulkinfer", "archives").absolute()
     address = address_of(root)
     folder = hashlib.sha256(root if address else os.path.realpath(root)).hexdigest()[:24]
-    in_cache = cache / (folder + name.removeprefix(KEPT))
+    in_cache = user_cache("archives") / (folder + name.removeprefix(KEPT))
     return (in_cache,) if address else (Path(os.fsdecode(root), name), in_cache)
 
 

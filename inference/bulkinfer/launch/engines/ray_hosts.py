@@ -160,8 +160,9 @@ class Hosts:
     def _question(self) -> Question:
         spec = self._spec
         return Question(
-            str(self._run_file), file_sha256(self._run_file), spec.locks, self._graph, spec.batch_size, spec.graph_sha256
-        )
+            str(self._run_file), file_sha256(self._run_file), spec.locks, self._graph, spec.batch_size, spec.graph_sha256,
+            spec.network_address,
+        )  # fmt: skip
 
     def _hear(self, node: Node, found: Facts | BaseException) -> None:
         self._later(lambda: self._note(node, found))

@@ -18,13 +18,17 @@ from bulkinfer.host.cores import CoreBudget, ThreadPlan, core_budget
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.engines.worker_handle import start_worker
 from bulkinfer.model.card import check_graph_files
+from bulkinfer.model.stored_network import fetch_folder
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import End, RunStep, StepDone, decode
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a node must have: the run file, by its hash, the locks of the launcher in it, and the graph with its weights."""
+    """What a node must have: the run file, by its hash, the locks of the launcher in it, and the graph with its weights.
+
+    A network that has an address in a store is fetched to the path that it has on the launcher's host.
+    """
 
     run_file: str
     run_file_sha256: str
@@ -32,6 +36,7 @@ class Question:
     graph: str
     batch_size: int
     graph_sha256: str
+    network_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ def _problem(asked: Question) -> str:
         for path, token in asked.locks.items():
             if not is_held(Path(path), token):
                 return f"does not find the launcher's {path}: {shared}"
+        if asked.network_address and not Path(asked.graph).exists():
+            fetch_folder(asked.network_address, Path(asked.graph).parent, asked.batch_size)
         card, sidecar, graph = check_graph_files(Path(asked.graph).parent, asked.batch_size)
         if sidecar.sha256 != asked.graph_sha256:
             return f"has another {asked.graph} than the launcher: copy the folder of the network again"

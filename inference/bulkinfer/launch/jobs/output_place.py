@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.own_folder import SUFFIX, require_outside_results
 from bulkinfer.files.user_path import real_path, require_folder_place
 from bulkinfer.records.dataset import Dataset
@@ -38,7 +39,7 @@ def _refuse_places_of_others(config: LaunchConfig, output: Path) -> None:
     shown, given = printable_path(output), real_path(output)
     for option in ("log_path", "model_path"):
         other = getattr(config, option)
-        if other and real_path(other).is_relative_to(given.parent if config.shard else given):
+        if other and not address_of(other) and real_path(other).is_relative_to(given.parent if config.shard else given):
             held = f"{printable_path(other)}, the folder of --{option}"
             raise UsageError(f"--output {shown} is or holds {held}: give a folder for the results alone")
     if any((output / name).is_file() for name in (LAUNCH_FILE, RUN_FILE)):
