@@ -399,7 +399,7 @@ def test_a_changed_archive_is_read_again(tmp_path: Path, source: str) -> None:
 @pytest.mark.parametrize("source", short_ones(ARCHIVES, ("tar",)))
 def test_a_picture_that_is_gone_from_its_archive_is_one_error_row(tmp_path: Path, source: str) -> None:
     """Between a job and its resume; once it is back, it runs alone."""
-    home, gone = Home(tmp_path, SOURCES[source]), "a/05.jpg"
+    home, gone = Home(tmp_path, SOURCES[source]), list(files())[-1]  # the others stay in their archives
     home.run()
     expected = rows(home.output)
     for part in sorted(home.output.glob("part-*.parquet"))[1:]:

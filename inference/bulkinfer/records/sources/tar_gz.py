@@ -33,7 +33,7 @@ _LEAST_BLOCK, _MOST_POINTS = 1 << 20, 256  # a point takes 32 KiB
 _CACHED_BYTES = 64 << 20  # of unpacked blocks that stay in memory in a process
 _MOST_KEPT_BYTES = 1 << 26
 _READ_BYTES = 1 << 20  # of the compressed file at once
-_CONTENT = "bulkinfer points of a gzip file"
+_CONTENT = "points of a gzip file"
 _blocks = PageCache(_CACHED_BYTES, len)
 
 
