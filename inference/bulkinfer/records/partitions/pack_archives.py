@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.config import PartitionConfig
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import ObjectError, RunError, UsageError
 from bulkinfer.files.atomic import publishing, remove_stale_temporaries, safe_name
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.files.user_path import made_folder
@@ -27,9 +29,11 @@ from bulkinfer.records.layout import carries_dataset
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import ROWS, Entry, as_lines
 from bulkinfer.records.partitions.partition import only_one
+from bulkinfer.records.place import is_stored
 from bulkinfer.records.sources.archive_names import COUNTED
 from bulkinfer.records.sources.archives import PackedPicture, write_archive
 from bulkinfer.records.sources.folder import counted, first_names
+from bulkinfer.stores.objects import object_address, read_object
 from bulkinfer.types import printable, printable_path
 
 log = logging.getLogger("bulkinfer")
@@ -37,6 +41,7 @@ log = logging.getLogger("bulkinfer")
 _SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
 _ENDS = {"tar": ".tar", "tfrecord": ""}
 _AROUND = 2048  # bytes around a picture in an archive
+_AT_ONCE, _HELD_BYTES = 64, 256 << 20  # pictures of a store that are read at once, and bytes of them that are held
 _MOST_BYTES = (1 << 31) - (1 << 20)  # of a picture: a TFRecord takes no more
 
 
@@ -165,20 +170,41 @@ def _write(mode: str, path: Path, entries: Iterator[Entry], found: Found, labels
     """Publish an archive, whole or not at all."""
 
     def pictures() -> Iterator[PackedPicture]:
-        for entry in entries:
-            file = os.path.join(found.root, entry.key)
-            try:
-                data = read_bytes(os.fsdecode(file), _MOST_BYTES, error=RunError)
-            except OSError as error:
-                reason = error.strerror or str(error)
-                raise RunError(
-                    f"{printable(file)} cannot be read ({reason}): repair or remove it, and run this again"
-                ) from None
+        for entry, data in _contents(found.root, entries):
             label = labels.of(entry)
             yield PackedPicture(entry.key, data, label, "" if label is None else labels.names[label])
 
     with publishing(path) as temporary, temporary.open("wb") as file:
         write_archive(mode, file, pictures())
+
+
+def _contents(root: bytes, entries: Iterator[Entry]) -> Iterator[tuple[Entry, bytes]]:
+    """Entries with the content of their files; of a store many are read at once, within bounds of memory."""
+    if not is_stored(root):
+        yield from ((entry, _content(root, entry)) for entry in entries)
+        return
+    coming, held = deque[tuple[Entry, Future[bytes]]](), 0
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for entry in entries:
+            size = entry.size_bytes or 0
+            while coming and (len(coming) >= 2 * _AT_ONCE or held + size > _HELD_BYTES):
+                held -= coming[0][0].size_bytes or 0
+                first, found = coming.popleft()
+                yield first, found.result()
+            held += size
+            coming.append((entry, pool.submit(_content, root, entry)))
+        yield from ((first, found.result()) for first, found in coming)
+
+
+def _content(root: bytes, entry: Entry) -> bytes:
+    file = os.path.join(root, entry.key)
+    try:
+        if is_stored(root):
+            return read_object(object_address(file), _MOST_BYTES)
+        return read_bytes(os.fsdecode(file), _MOST_BYTES, error=RunError)
+    except (OSError, ObjectError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RunError(f"{printable(file)} cannot be read ({reason}): repair or remove it, and run this again") from None
 
 
 def _write_labels(output: Path, labels: _Labels) -> None:
