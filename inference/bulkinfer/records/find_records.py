@@ -84,15 +84,19 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     log_lines(scan.summary())
     if scan.pictures:
         warn_of_archives(scan)
-    found = _about(scan, len(scan.pictures))
-    if annotations is None:
-        if not scan.pictures:
-            raise UsageError(f"{no_pictures(scan)}: give a folder of pictures")
-        label_of, about_labels = _labels(config, scan)
-        missing = [picture.key for picture in scan.pictures if picture.size_bytes is None]
-        sizes = (picture.size_bytes for picture in scan.pictures)
-        facts = _facts(config, scan.root, found | about_labels)
-        return Found(scan.root, EntriesByName(scan.pictures, label_of), sizes, missing, scan.unreadable_lines(), facts)
+    if annotations is not None:
+        return _from_annotations(config, scan, annotations)
+    if not scan.pictures:
+        raise UsageError(f"{no_pictures(scan)}: give a folder of pictures")
+    label_of, about_labels = _labels(config, scan)
+    missing = [picture.key for picture in scan.pictures if picture.size_bytes is None]
+    sizes = (picture.size_bytes for picture in scan.pictures)
+    facts = _facts(config, scan.root, _about(scan, len(scan.pictures)) | about_labels)
+    return Found(scan.root, EntriesByName(scan.pictures, label_of), sizes, missing, scan.unreadable_lines(), facts)
+
+
+def _from_annotations(config: PartitionConfig, scan: Scan, annotations: Annotations) -> Found:
+    """The images of annotations, with what a scan found of them."""
     matched = match_images(annotations.images, scan)
     if len(matched.missing) == len(matched.entries):
         first = f"; the first is '{printable(annotations.images[0].name)}'" if annotations.images else ""
@@ -102,7 +106,7 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     about = {"sha256": annotations.sha256, "missing": len(matched.missing), "extra": len(matched.extra)}
     if annotations.category_texts:
         about["category_ids"] = annotations.category_texts
-    facts = _facts(config, scan.root, {**found, "annotations": about, **about_labels})
+    facts = _facts(config, scan.root, {**_about(scan, len(scan.pictures)), "annotations": about, **about_labels})
     sizes = (entry.size_bytes for entry in entries)
     return Found(scan.root, entries, sizes, matched.missing, scan.unreadable_lines(), facts)
 
@@ -120,17 +124,18 @@ def _about(scan: Scan, num_pictures: int) -> dict[str, Any]:
 def _from_store(config: PartitionConfig, data_dir: bytes, address: str) -> Found:
     if config.mode not in PACKED:
         _require_manifests(config, address)
-    if config.annotations:
-        raise UsageError(f"--annotations is for a folder of this machine, and the pictures lie in {address}: leave it out")
+    annotations = read_annotations(Path(config.annotations), data_dir) if config.annotations else None
     if is_archive_file(address):
         return _from_archives(config, data_dir, [])
     stored = list_stored(address, include_hidden=config.include_hidden)
-    if stored.scan.archives and not len(stored.lines):
+    if stored.scan.archives and not len(stored.lines) and annotations is None:
         return _from_archives(config, data_dir, stored.scan.archives)
     log_lines(stored.scan.summary())
     if not len(stored.lines):
         raise UsageError(f"{no_pictures(stored.scan)}: give an address below which there are pictures or archives")
     warn_of_archives(stored.scan)
+    if annotations is not None:
+        return _from_annotations(config, stored.with_names(), annotations)
     lines, about_labels = stored.lines, dict[str, Any]()
     if config.labels:
         lines, labels = with_labels(stored, config.labels)
@@ -141,7 +146,7 @@ def _from_store(config: PartitionConfig, data_dir: bytes, address: str) -> Found
 
 
 def _require_manifests(config: PartitionConfig, address: str) -> None:
-    """Raises UsageError if partitions of pictures in a store are to hold more than their names."""
+    """Raises UsageError if partitions of pictures in a store are to hold more than their names, or archives have no sizes."""
     if config.mode not in (PartitionConfig.mode, "manifest"):
         raise UsageError(f"--mode {config.mode} is for pictures on this machine, and these lie in {address}: leave it out")
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from bulkinfer.records.layout import carries_dataset
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, Entry, as_lines, raw_key_column
 from bulkinfer.records.partitions.partition import only_one
+from bulkinfer.records.place import is_stored
 from bulkinfer.records.read_place import read_place
 from bulkinfer.records.sources.archive_names import COUNTED
 from bulkinfer.records.sources.archives import PackedPicture, write_archive
@@ -41,6 +44,7 @@ log = logging.getLogger("bulkinfer")
 _SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
 _ENDS = {"tar": ".tar", "tfrecord": ""}
 _AROUND = 2048  # bytes around a picture in an archive
+_AT_ONCE, _HELD_BYTES = 64, 256 << 20  # pictures of a store that are read at once, and bytes of them that are held
 _MOST_BYTES = (1 << 31) - (1 << 20)  # of a picture: a TFRecord takes no more
 
 
@@ -70,7 +74,7 @@ def pack_archives(config: PartitionConfig, found: Found) -> bool:
         new = [archive for archive in archives if archive.name not in there or not _holds(output, archive, found, label_of)]
         _write_labels(output, label_of)
         for number, archive in enumerate(new, 1):
-            _write(config.mode, output / archive.name, _entries(found, archive), label_of)
+            _write(config.mode, output / archive.name, found.root, _entries(found, archive), label_of)
             log.info(
                 f"  {archive.name}: {counted(archive.end - archive.start, 'picture')}; {number:,} of {len(new):,} archives"
             )
@@ -177,32 +181,50 @@ def _holds(output: Path, archive: _Archive, found: Found, labels: _Labels) -> bo
     return there == [(entry.size_bytes, labels.of(entry)) for entry, _ in _entries(found, archive)]
 
 
-def _write(mode: str, path: Path, entries: Iterator[tuple[Entry, Place]], labels: _Labels) -> None:
+def _write(mode: str, path: Path, root: bytes, entries: Iterator[tuple[Entry, Place]], labels: _Labels) -> None:
     """Publish an archive, whole or not at all."""
 
     def pictures() -> Iterator[PackedPicture]:
-        for entry, place in entries:
-            data, label = _read(entry.key, place), labels.of(entry)
+        for entry, data in _contents(root, entries):
+            label = labels.of(entry)
             yield PackedPicture(entry.key, data, label, "" if label is None else labels.names[label])
 
     with publishing(path) as temporary, temporary.open("wb") as file:
         write_archive(mode, file, pictures())
 
 
-def _read(key: bytes, place: Place) -> bytes:
+def _contents(root: bytes, entries: Iterator[tuple[Entry, Place]]) -> Iterator[tuple[Entry, bytes]]:
+    """Entries with their pictures; of a store many are read at once, within bounds of memory."""
+    if not is_stored(root):
+        yield from ((entry, _content(entry.key, place)) for entry, place in entries)
+        return
+    coming, held = deque[tuple[Entry, Future[bytes]]](), 0
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for entry, place in entries:
+            size = entry.size_bytes or 0
+            while coming and (len(coming) >= 2 * _AT_ONCE or held + size > _HELD_BYTES):
+                held -= coming[0][0].size_bytes or 0
+                first, content = coming.popleft()
+                yield first, content.result()
+            held += size
+            coming.append((entry, pool.submit(_content, entry.key, place)))
+        yield from ((first, content.result()) for first, content in coming)
+
+
+def _content(key: bytes, place: Place) -> bytes:
     """The bytes of a picture, wherever it lies."""
-    if isinstance(place, bytes) and not address_of(place):
-        try:
-            return read_bytes(os.fsdecode(place), _MOST_BYTES, error=RunError)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise RunError(f"{printable(place)} cannot be read ({reason}): repair or remove it, and run this again") from None
+    name = printable(place if isinstance(place, bytes) else key)
     try:
+        if isinstance(place, bytes) and not address_of(place):
+            return read_bytes(os.fsdecode(place), _MOST_BYTES, error=RunError)
         return read_place(place, _MOST_BYTES)
+    except OSError as error:
+        reason = error.strerror or str(error)
     except RecordError as error:
         if error.stage == "decode":  # it is empty, which an archive may hold as a folder does
             return b""
-        raise RunError(f"{printable(key)} cannot be read ({error.message}): repair that, and run this again") from None
+        reason = error.message
+    raise RunError(f"{name} cannot be read ({reason}): repair or remove it, and run this again")
 
 
 def _write_labels(output: Path, labels: _Labels) -> None:
