@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -56,16 +60,21 @@ def nodes(made: Path) -> Any:
 
 def begin(made: Path, nodes: RayNodes, output: str) -> subprocess.Popen[str]:
     """A launch on the cluster that has published three parts."""
+    before = count_parts(made / output)
     words = (*LAUNCH, "--engine", "ray", "--ray_address", nodes.address, "--output", output, "--log_path", f"logs_{output}")
     process = subprocess.Popen(
         command("infer_launch", *words), cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + PATIENCE_S
-    while len(list((made / output).glob("part-*"))) < 3:
+    while count_parts(made / output) < before + 3:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return process
+
+
+def count_parts(output: Path) -> int:
+    return len(list(output.glob("part-*")))
 
 
 def assert_same_rows(made: Path, output: str) -> None:
@@ -105,8 +114,35 @@ def test_a_launcher_that_is_killed_and_a_signal_are_survived(made: Path, nodes: 
 
 
 @long
+def test_an_actor_that_is_killed_and_a_retry_on_the_cluster(made: Path, nodes: RayNodes) -> None:
+    """The steps of the actor run again on its node; a retry finds the poisoned record once more."""
+    process = begin(made, nodes, "out_actor")
+    os.kill(actor_processes(made / "logs_out_actor")[0], signal.SIGKILL)
+    _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3, said
+    assert "ended with its Ray actor on node " in said
+    assert_same_rows(made, "out_actor")
+    again = ("out_actor", "--log_path", "logs_out_actor", "--engine", "ray", "--ray_address", nodes.address)
+    retried = run("bulkinfer", "retry", *again, cwd=made)
+    assert retried.returncode == 3, retried.stderr
+    assert "retry: 0 error rows are ok now, 1 failed again" in retried.stdout
+    assert_same_rows(made, "out_actor")
+
+
+def actor_processes(logs: Path) -> list[int]:
+    """The processes that started the worker processes of a launch, each in its place."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            words = stat.with_name("cmdline").read_bytes().split(b"\0")
+            if b"bulkinfer.worker.process" in words and any(word.startswith(os.fsencode(logs)) for word in words):
+                found.append(int(stat.read_text().rpartition(")")[2].split()[1]))
+    return found
+
+
+@long
 def test_a_node_that_dies_and_one_that_joins(made: Path, nodes: RayNodes) -> None:
-    """The last test of the cluster: it leaves other nodes than it has found."""
+    """Leaves the head of the cluster, and the node that has joined."""
     process = begin(made, nodes, "out_lost")
     nodes.kill(1)
     nodes.add(1)
@@ -118,6 +154,28 @@ def test_a_node_that_dies_and_one_that_joins(made: Path, nodes: RayNodes) -> Non
     done = steps_of(made, "out_lost")
     assert set(done) >= {"worker-0", "worker-1", "worker-2"}
     assert all(done.values()), f"the node that joined got steps: {done}"
+
+
+@long
+def test_nodes_that_differ_are_refused_and_named(made: Path, nodes: RayNodes) -> None:
+    """The last test of the cluster: each node that is added and refused is killed again."""
+    network = made / "models" / "tiny"
+    shutil.copytree(network, made / "other")
+    (weights,) = (made / "other").glob("*.bin")
+    weights.write_bytes(bytes(weights.stat().st_size))
+    for variables, expected in (
+        ({"OTHER_PILLOW": "1"}, "has Pillow 1.0, and the launcher's host Pillow "),
+        ({"OTHER_FILES": f"{network}:/nowhere"}, f"does not have {network / 'model_4.onnx'}: "),
+        ({"OTHER_FILES": f"{network}:{made / 'other'}"}, f"has a damaged {network / weights.name}"),
+    ):
+        nodes.add(1, **variables)
+        refused = run("infer_launch", *LAUNCH, "--engine", "ray", "--ray_address", nodes.address, "--output", "out_no",
+                      "--log_path", "logs_no", cwd=made)  # fmt: skip
+        assert refused.returncode == 2, refused.stderr
+        (sentence,) = refused.stderr.splitlines()
+        assert re.fullmatch(rf"infer_launch: node \S+ \(\w{{8}}\) {re.escape(expected)}.*", sentence), sentence
+        assert not list((made / "out_no").glob("part-*"))
+        nodes.kill(-1)
 
 
 @long

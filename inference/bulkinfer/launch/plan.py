@@ -15,7 +15,8 @@ from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
-from bulkinfer.launch.engines.ray_cluster import require_answer, require_ray
+from bulkinfer.launch.engines.ray_address import require_answer
+from bulkinfer.launch.engines.ray_cluster import require_ray
 from bulkinfer.launch.jobs.begun_config import leaving_out
 from bulkinfer.launch.jobs.earlier_jobs import go_on_with_earlier, refuse_changed_folder
 from bulkinfer.launch.jobs.job import (
@@ -89,13 +90,13 @@ def check_at_once(config: LaunchConfig) -> LaunchConfig:
     Raises UsageError for a shard that cannot be, places that are not for logs or results, and more threads than can be served.
     """
     config = with_shard(config)
-    _check_ray(config)
+    check_ray(config)
     require_places(config)
     check_threads(core_budget(), **asked_threads(config))
     return config
 
 
-def _check_ray(config: LaunchConfig) -> None:
+def check_ray(config: LaunchConfig) -> None:
     """Raises UsageError if options contradict --engine ray, or there is no Ray."""
     if config.engine != "ray":
         if config.ray_address:

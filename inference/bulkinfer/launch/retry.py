@@ -22,7 +22,7 @@ from bulkinfer.launch.jobs.result_files import remove_if_empty, remove_result, r
 from bulkinfer.launch.jobs.saved_manifest import kept_dataset
 from bulkinfer.launch.jobs.skip_done import with_earlier_folders
 from bulkinfer.launch.options import RetryConfig
-from bulkinfer.launch.plan import Plan, announce, open_network, open_pictures, plan_job
+from bulkinfer.launch.plan import Plan, announce, check_ray, open_network, open_pictures, plan_job
 from bulkinfer.launch.reporting.summary import LaunchResult, clear_log, planned_result
 from bulkinfer.launch.reporting.totals import Aggregate, Outcome
 from bulkinfer.launch.retry_merge import failed_rows, merge
@@ -45,6 +45,8 @@ _PLAN = (
     "num_workers",
     "streams",
     "stall_timeout_s",
+    "engine",
+    "ray_address",
 )  # options for this machine, not those that the job began with
 _PLAN_OF_JOB = (
     "loader_processes",
@@ -147,10 +149,8 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
     begun = require_job(output)
     given: dict[str, Any] = {name: value for name in _GIVEN if (value := getattr(config, name))}
     given |= {name: getattr(config, name) for name in _PLAN} | {name: getattr(LaunchConfig, name) for name in _PLAN_OF_JOB}
-    began = begun_config(begun, output)
-    if began.engine == "ray":  # the cluster may be gone
-        given |= {"engine": "local", "ray_address": ""}
-    again = replace(began, output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
+    again = replace(begun_config(begun, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
+    check_ray(again)
     command = f"{RETRY} {shell_word(output)}"
     asked = open_network(again, lambda: resolve_data_dir(again.data_dir, command))
     dataset = kept_dataset(begun, output, again.log_path, resolve_data_dir(again.data_dir, command))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bulkinfer.errors import BulkinferError, os_error_sentence
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.host.cores import CoreBudget, ThreadPlan, core_budget
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.engines.worker_handle import start_worker
@@ -63,6 +64,7 @@ def _problem(asked: Question) -> str:
                 return f"does not find the launcher's {path}: {shared}"
         if asked.network_address and not Path(asked.graph).exists():
             fetch_folder(asked.network_address, Path(asked.graph).parent, asked.batch_size)
+        open_regular(asked.graph).close()  # raises FileNotFoundError
         card, sidecar, graph = check_graph_files(Path(asked.graph).parent, asked.batch_size)
         if sidecar.sha256 != asked.graph_sha256:
             return f"has another {asked.graph} than the launcher: copy the folder of the network again"
