@@ -72,7 +72,7 @@ def broke_off(error: BaseException) -> bool:
     text = str(error)
     is_other = isinstance(error, FileNotFoundError | ValueError) or type(error).__name__ == "InvalidPathError"
     is_other = is_other or ("RetryError" in text and ("kind: Timeout" in text or "kind: Connect" in text))
-    is_other = is_other or any(mark in text for mark in (*_NO_STORE, *_OF_METADATA))
+    is_other = is_other or any(mark in text for mark in (*_NO_STORE, *_OF_METADATA, "BareRedirect"))
     return not (is_other or _found(_STATUS, text) or _found(_RETRIES, text))
 
 
