@@ -58,9 +58,7 @@ def test_a_network_in_the_bucket_gives_the_rows_of_a_local_one(place: Place) -> 
 def answer(status: int, code: str) -> bytes:
     """An answer of S3 with an error."""
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>hidden</Message></Error>"
-    return (
-        f"HTTP/1.1 {status} X\r\nContent-Type: application/xml\r\n{headers}Content-Length: {len(body)}\r\n\r\n{body}".encode()
-    )
+    return f"HTTP/1.1 {status} X\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
 PAGE = b"<!doctype html><html><head></head><body>hi<br></body></html>"
@@ -79,7 +77,7 @@ ENDS = [  # what the store answers to each request, and the sentence
     (answer(301, "PermanentRedirect"), "s3://bucket lies in another region (a redirect without an address): set AWS_REGION"),
     (
         answer(400, "AuthorizationHeaderMalformed"),
-        "s3://bucket lies in another region (AuthorizationHeaderMalformed): set AW",
+        "s3://bucket lies in another region (AuthorizationHeaderMalformed): set A",
     ),
     (answer(400, "InvalidBucketName"), "s3://bucket cannot be listed (InvalidBucketName): check its name and AWS_ENDPOINT_URL"),
     (
