@@ -80,7 +80,7 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     scan = scan_folder(data_dir, exclude=os.fsencode(config.output), include_hidden=config.include_hidden)
     if scan.archives and not scan.pictures and annotations is None:
         return _from_archives(config, data_dir, scan.archives)
-    refuse_columns(config.image_column, config.label_column, scan.shown_root)
+    refuse_columns(wanted_columns(config.image_column, config.label_column), scan.shown_root)
     log_lines(scan.summary())
     if scan.pictures:
         warn_of_archives(scan)
@@ -152,7 +152,7 @@ def _require_manifests(config: PartitionConfig, address: str) -> None:
 
 
 def _from_archives(config: PartitionConfig, data_dir: bytes, names: list[bytes]) -> Found:
-    if config.mode not in (PartitionConfig.mode, "manifest"):
+    if config.mode not in (PartitionConfig.mode, "manifest", *PACKED):
         raise UsageError(f"--mode {config.mode} is for pictures in files of their own, and these lie in archives: leave it out")
     columns = wanted_columns(config.image_column, config.label_column)
     opened = open_archives(Path(os.fsdecode(data_dir)), names, labels=config.labels, columns=columns)
@@ -186,7 +186,7 @@ def _labelled(
 def _from_list(config: PartitionConfig, data_dir: bytes) -> Found:
     columns = (config.image_column, config.label_column)
     if not is_table(config.list_file):
-        refuse_columns(*columns, printable_path(config.list_file))
+        refuse_columns(wanted_columns(*columns), printable_path(config.list_file))
     listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output), columns)
     if is_stored(listing.root):
         _check_addresses(config, listing)

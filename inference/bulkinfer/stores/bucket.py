@@ -146,7 +146,7 @@ class Bucket:
 
         while page := self._ask("", next_page):
             last = page[-1]["path"]
-            yield [Listed(each["path"], int(each["size"]), _time_ns(each)) for each in page]
+            yield [Listed(each["path"], int(each["size"]), _time_ns(each), str(each["e_tag"] or "")) for each in page]
 
     def put(self, key: str, data: bytes, *, only_new: bool = False, instead_of: str = "") -> str:
         """Write an object as a whole, in one request."""
