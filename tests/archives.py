@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
@@ -24,6 +25,12 @@ def write_tar(path: Path, files: Mapping[str, bytes], labels: Mapping[str, objec
             add(archive, name, data)
             if labels and name in labels:
                 add(archive, label_name(name), str(labels[name]).encode())
+    return path
+
+
+def write_tar_gz(path: Path, files: Mapping[str, bytes], labels: Mapping[str, object] | None = None) -> Path:
+    """The same, compressed by gzip."""
+    path.write_bytes(gzip.compress(write_tar(path, files, labels).read_bytes(), 1))
     return path
 
 

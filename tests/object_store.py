@@ -117,11 +117,12 @@ def without_own_credentials() -> dict[str, str]:
 @dataclass
 class Proxy:
     """Passes requests on. `fault(number, request)` says what becomes of a request: "" (passed on), "503", "expired",
-    "reset", or "cut", which ends the answer half-way; a number of seconds delays it. `requests` collects the first lines.
+    "reset", "hole" (no answer, ever), or "cut", which ends the answer half-way; bytes are the answer itself; a number of
+    seconds delays it. `requests` collects the first lines.
     """
 
     port: int
-    fault: Callable[[int, bytes], str | float] = lambda _number, _request: ""
+    fault: Callable[[int, bytes], str | bytes | float] = lambda _number, _request: ""
     requests: list[bytes] = field(default_factory=list)
     most_at_once: int = 0
 
@@ -149,7 +150,12 @@ def proxy_before(server_url: str) -> Iterator[Proxy]:
                 try:
                     if isinstance(fault, float):
                         over.wait(fault)
-                    if fault == "reset":
+                    if fault == "hole":
+                        over.wait()
+                    if fault in ("reset", "hole"):
+                        return
+                    if isinstance(fault, bytes):
+                        connection.sendall(fault)
                         return
                     answer = _ANSWERS.get(fault) or _ask((host, int(port)), request)
                     connection.sendall(answer[: len(answer) // 2] if fault == "cut" else answer)

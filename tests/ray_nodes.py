@@ -1,26 +1,44 @@
 """Ray clusters for tests: nodes on this host, in a process of their own.
 
 Started as `python -m tests.ray_nodes CPUS...` it starts a node for each number, prints the address, and obeys lines on stdin:
-`kill N` and `add CPUS`. It stops all nodes when stdin closes.
+`kill N` and `add CPUS [NAME=VALUE...]`. It stops all nodes when stdin closes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _STORE_BYTES = 80_000_000  # the least that Ray takes
 
-# On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, and one whose file ends with KILLS ends the process.
+# On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, and one whose file ends with KILLS ends the process. A node
+# with OTHER_FILES=THIS:THAT finds the files of folder THAT in folder THIS, one with OTHER_PILLOW=1 another version of Pillow.
 _SITE = """
-import sys
+import os, sys
+if "OTHER_FILES" in os.environ:
+    opened, (this, _, that) = os.open, os.environ["OTHER_FILES"].partition(":")
+    def elsewhere(path, *words, **options):
+        if not str(path).startswith(this):
+            return opened(path, *words, **options)
+        try:
+            return opened(str(path).replace(this, that), *words, **options)
+        except FileNotFoundError as error:
+            error.filename = path
+            raise
+    os.open = elsewhere
+if "OTHER_PILLOW" in os.environ:
+    import importlib.metadata
+    found = importlib.metadata.version
+    importlib.metadata.version = lambda name: "1.0" if name == "Pillow" else found(name)
 if "bulkinfer.worker.process" in sys.orig_argv:
-    import os, signal, time, PIL.Image
+    import signal, time, PIL.Image
     plain = PIL.Image.open
     def disturbed(fp, *args, **options):
         time.sleep(0.05)
@@ -42,9 +60,9 @@ class RayNodes:
         """End all processes of a node at once; 0 is the head."""
         self._say(f"kill {number}")
 
-    def add(self, cpus: int) -> None:
-        """Have a further node join."""
-        self._say(f"add {cpus}")
+    def add(self, cpus: int, **environment: str) -> None:
+        """Have a further node join, with these variables of environment; see _SITE."""
+        self._say(" ".join([f"add {cpus}", *(f"{name}={value}" for name, value in environment.items())]))
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -65,7 +83,7 @@ def ray_nodes(folder: Path, *cpus: int) -> Iterator[RayNodes]:
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(_SITE)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "site"), os.environ.get("PYTHONPATH", "")])}
-    environment["RAY_USAGE_STATS_ENABLED"] = "0"
+    environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     with (folder / "ray.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_nodes", *map(str, cpus)],
@@ -87,19 +105,22 @@ def main() -> None:
 
     head, *others = map(int, sys.argv[1:])
     small = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, **small})
+    folder = tempfile.mkdtemp(prefix="ray-")  # Ray's sockets need a short path
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, "temp_dir": folder, **small})
     try:
         nodes = [cluster.head_node, *(cluster.add_node(num_cpus=cpus, **small) for cpus in others)]
         print(cluster.address, flush=True)
         for line in sys.stdin:
-            word, _, number = line.strip().partition(" ")
+            word, number, *environment = line.split()
             if word == "kill":
                 cluster.remove_node(nodes[int(number)], allow_graceful=False)
             else:
-                nodes.append(cluster.add_node(num_cpus=int(number), **small))
+                variables = dict(each.split("=", 1) for each in environment)
+                nodes.append(cluster.add_node(num_cpus=int(number), env_vars=variables, **small))
             print("done", flush=True)
     finally:
         cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("card", "manifest", "job", "words", "flag_file", "decode", "jpeg_header", "claims", "golden")
+NAMES = ("card", "manifest", "job", "words", "flag_file", "decode", "jpeg_header", "claims", "golden", "archive", "list")
 MEMORY = Path("/dev/shm")  # where files take no disk
 LARGEST_BYTES = 1 << 16
 TIMEOUT_S = 20

@@ -62,7 +62,7 @@ class GetModelConfig:
     calibration_dir: str = option(
         "", "for fp16 and int8: folder of pictures (or partitions) that judge the variant, and calibrate int8"
     )
-    model_path: str = option("models", "folder of model folders", group="output")
+    model_path: str = option("models", "folder of model folders, or s3://bucket/models", group="output")
     onnx: str = option("", "adopt this ONNX file instead of a network of the list", group="your own ONNX file", value="FILE")
     name: str = option("", "for an adopted file or a checkpoint: its folder below --model_path")
     recipe: str = option(
@@ -176,7 +176,7 @@ class LaunchConfig:
     )
     iterations: int = option(1, "steps per worker of a synthetic or generated run", minimum=1)
     model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME", group="model")
-    model_path: str = option("models", "folder of model folders")
+    model_path: str = option("models", "folder of model folders, or s3://bucket/models, also of a web server")
     batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
     precision: str = option(
         "auto",
@@ -194,7 +194,9 @@ class LaunchConfig:
     )
     processes_per_device: int = option(0, "worker processes on each device; 0: one", minimum=0)
     allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
-    output: str = option("", "folder of the results; default <log_path>/<job>/results", group="output", value="FOLDER")
+    output: str = option(
+        "", "folder of the results, or s3://bucket/folder; default <log_path>/<job>/results", group="output", value="FOLDER"
+    )
     log_path: str = option("logs", "folder of job logs")
     save: tuple[str, ...] = option(
         ("topk",),

@@ -75,6 +75,16 @@ def advising(advice: str) -> Iterator[None]:
         raise RunError(f"{error}: {advice}") from None
 
 
+@contextlib.contextmanager
+def renaming(path: str | os.PathLike[str], shown: str) -> Iterator[None]:
+    """Let errors of bulkinfer in the block name `shown` in place of `path`, which no user has given."""
+    try:
+        yield
+    except BulkinferError as error:
+        error.args = (str(error).replace(os.fspath(path), shown),)
+        raise
+
+
 class UnreadableError(RunError):
     """A manifest could not be read for lack of memory or threads; it may be sound or damaged."""
 

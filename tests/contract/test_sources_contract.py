@@ -21,7 +21,7 @@ from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.retry import retry
 
 from tests import models, pictures
-from tests.archives import picture_table, spread, write_arrow, write_parquet, write_tar, write_tfrecord, write_zip
+from tests.archives import picture_table, spread, write_arrow, write_parquet, write_tar, write_tar_gz, write_tfrecord, write_zip
 from tests.commands import rows
 from tests.object_store import BUCKET, Server, reached_from_here, s3_server
 
@@ -77,6 +77,12 @@ def write_tars(place: Path, wanted: dict[str, bytes]) -> Path:
 
 def write_one_tar(place: Path, wanted: dict[str, bytes]) -> Path:
     return write_tar(place / "photos.tar", wanted, LABELS)
+
+
+def write_tar_gzs(place: Path, wanted: dict[str, bytes]) -> Path:
+    for path, part in each_archive(place, wanted, ".tar.gz"):
+        write_tar_gz(path, part, LABELS)
+    return place
 
 
 def write_zips(place: Path, wanted: dict[str, bytes]) -> Path:
@@ -188,6 +194,7 @@ SOURCES = {
     "tar": Source(write_tars),
     "one_tar": Source(write_one_tar),
     "tar_partitions": Source(write_tars, {}),
+    "tar_gz": Source(write_tar_gzs),
     "zip": Source(write_zips),
     "one_zip": Source(write_one_zip),
     "zip_partitions": Source(write_zips, {}),
@@ -203,6 +210,7 @@ SOURCES = {
     "bucket_partitions": Source(in_bucket(write_as_text), {}, has_labels=False),
     "bucket_list": Source(in_bucket(write_as_text), {}, ("list_file", "list.txt", write_text_lines), has_labels=False),
     "bucket_tar": Source(in_bucket(write_tars)),
+    "bucket_tar_gz": Source(in_bucket(write_tar_gzs)),
     "bucket_one_tar": Source(in_bucket(write_one_tar)),
     "bucket_zip": Source(in_bucket(write_zips)),
     "bucket_tfrecord": Source(in_bucket(write_tfrecords)),
@@ -269,7 +277,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 def name_of(key: bytes) -> bytes:
     """The name of a picture in the folder that archives were made of, without the name of its archive."""
-    key = re.sub(rb"^(x-\d{5}-of-00003(\.[a-z]+)?|photos\.[a-z]+)/", b"", key)
+    key = re.sub(rb"^(x-\d{5}-of-00003(\.[a-z.]+)?|photos\.[a-z]+)/", b"", key)
     return key.decode().encode("latin-1") if key.startswith("b/caf\xe9".encode()) else key
 
 
@@ -385,4 +393,22 @@ def test_a_changed_archive_is_read_again(tmp_path: Path, source: str) -> None:
         if not path.name.startswith("."):
             os.utime(path, ns=(1, 1))
     assert home.run().records == len(files())
+    assert rows(home.output).equals(expected)
+
+
+@pytest.mark.parametrize("source", short_ones(ARCHIVES, ("tar",)))
+def test_a_picture_that_is_gone_from_its_archive_is_one_error_row(tmp_path: Path, source: str) -> None:
+    """Between a job and its resume; once it is back, it runs alone."""
+    home, gone = Home(tmp_path, SOURCES[source]), list(files())[-1]  # the others stay in their archives
+    home.run()
+    expected = rows(home.output)
+    for part in sorted(home.output.glob("part-*.parquet"))[1:]:
+        part.unlink()
+    home.source.write(tmp_path / "data", {name: data for name, data in files().items() if name != gone})
+    result = home.run()
+    assert (result.records, result.ok) == (len(files()), len(files()) - 4)
+    found = by_name(home.output)[gone.encode()]
+    assert (found["stage"], re.sub(r"^\S+ ", "", found["error"])) == ("read", "does not hold it")
+    home.source.write(tmp_path / "data", files())
+    assert retry(RetryConfig(output=str(home.output), stage=("read",))).ok == len(files()) - 3
     assert rows(home.output).equals(expected)

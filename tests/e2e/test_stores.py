@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,57 +13,13 @@ import pytest
 
 from tests import pictures
 from tests.archives import spread, write_tar
-from tests.commands import children, command, rows, wait_until_gone
+from tests.commands import children, rows, wait_until_gone
 from tests.forms import long
 from tests.models import write_tiny_model
-from tests.object_store import BUCKET, KEY, SECRET, Proxy, Server, proxy_before, s3_server, without_own_credentials
+from tests.object_store import BUCKET, KEY, SECRET, Server, proxy_before, s3_server
+from tests.store_place import LAUNCH, Place
 
-LAUNCH = ("infer_launch", "--model_name", "tiny", "--device", "cpu", "--save", "topk,logits", "--num_devices", 1)
 NUM_PICTURES = 60
-
-
-class Place:
-    """A folder with pictures and a tiny network, the same pictures in a bucket, and a proxy before the server."""
-
-    def __init__(self, folder: Path, server: Server, proxy: Proxy) -> None:
-        self.folder, self.server, self.proxy = folder, server, proxy
-        self.environment = server.environment(proxy.url)
-
-    def start(self, *words: object, **variables: str) -> subprocess.Popen[str]:
-        environment = {
-            **without_own_credentials(),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
-            **self.environment,
-            **variables,
-        }
-        name, *rest = map(str, words)
-        return subprocess.Popen(
-            command(name, *rest), cwd=self.folder, env={key: value for key, value in environment.items() if value},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def run(self, *words: object, code: int = 0, **variables: str) -> str:
-        """Run a command, which must end with `code`; returns what it printed. Nothing of the secret is in it."""
-        process = self.start(*words, **variables)
-        stdout, stderr = process.communicate(timeout=300)
-        assert process.returncode == code, stdout + stderr
-        assert SECRET not in stdout + stderr
-        return stdout + stderr
-
-    def sentence(self, *words: object, code: int, **variables: str) -> str:
-        """The one sentence of a command that is refused."""
-        process = self.start(*words, **variables)
-        stdout, stderr = process.communicate(timeout=300)
-        assert (process.returncode, stderr.count("\n")) == (code, 1), stdout + stderr
-        assert "hidden" not in stderr
-        return stderr
-
-    def is_as_local(self, output: str) -> None:
-        """The rows of an output are those of the folder."""
-        if not (self.folder / "local").exists():
-            self.run(*LAUNCH, "--data_dir", "photos", "--output", "local", code=3)
-        assert rows(self.folder / output).equals(rows(self.folder / "local"))
-        self.run("bulkinfer", "verify", output)
 
 
 @pytest.fixture(scope="module")

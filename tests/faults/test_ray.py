@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +19,7 @@ from tests.commands import command, records, rows, run
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
+from tests.object_store import BUCKET, reached_from_here, s3_server
 from tests.ray_nodes import RayNodes, ray_nodes
 
 COUNT = 160
@@ -56,16 +61,21 @@ def nodes(made: Path) -> Any:
 
 def begin(made: Path, nodes: RayNodes, output: str) -> subprocess.Popen[str]:
     """A launch on the cluster that has published three parts."""
+    before = count_parts(made / output)
     words = (*LAUNCH, "--engine", "ray", "--ray_address", nodes.address, "--output", output, "--log_path", f"logs_{output}")
     process = subprocess.Popen(
         command("infer_launch", *words), cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + PATIENCE_S
-    while len(list((made / output).glob("part-*"))) < 3:
+    while count_parts(made / output) < before + 3:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return process
+
+
+def count_parts(output: Path) -> int:
+    return len(list(output.glob("part-*")))
 
 
 def assert_same_rows(made: Path, output: str) -> None:
@@ -105,8 +115,35 @@ def test_a_launcher_that_is_killed_and_a_signal_are_survived(made: Path, nodes: 
 
 
 @long
+def test_an_actor_that_is_killed_and_a_retry_on_the_cluster(made: Path, nodes: RayNodes) -> None:
+    """The steps of the actor run again on its node; a retry finds the poisoned record once more."""
+    process = begin(made, nodes, "out_actor")
+    os.kill(actor_processes(made / "logs_out_actor")[0], signal.SIGKILL)
+    _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3, said
+    assert "ended with its Ray actor on node " in said
+    assert_same_rows(made, "out_actor")
+    again = ("out_actor", "--log_path", "logs_out_actor", "--engine", "ray", "--ray_address", nodes.address)
+    retried = run("bulkinfer", "retry", *again, cwd=made)
+    assert retried.returncode == 3, retried.stderr
+    assert "retry: 0 error rows are ok now, 1 failed again" in retried.stdout
+    assert_same_rows(made, "out_actor")
+
+
+def actor_processes(logs: Path) -> list[int]:
+    """The processes that started the worker processes of a launch, each in its place."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            words = stat.with_name("cmdline").read_bytes().split(b"\0")
+            if b"bulkinfer.worker.process" in words and any(word.startswith(os.fsencode(logs)) for word in words):
+                found.append(int(stat.read_text().rpartition(")")[2].split()[1]))
+    return found
+
+
+@long
 def test_a_node_that_dies_and_one_that_joins(made: Path, nodes: RayNodes) -> None:
-    """The last test of the cluster: it leaves other nodes than it has found."""
+    """Leaves the head of the cluster, and the node that has joined."""
     process = begin(made, nodes, "out_lost")
     nodes.kill(1)
     nodes.add(1)
@@ -121,9 +158,50 @@ def test_a_node_that_dies_and_one_that_joins(made: Path, nodes: RayNodes) -> Non
 
 
 @long
-def test_a_cluster_of_this_host_for_one_launch(made: Path) -> None:
-    """--ray_address local needs no ray start."""
-    done = run("infer_launch", *LAUNCH, "--limit", 24, "--engine", "ray", "--ray_address", "local", "--output", "out_here",
-               "--log_path", "logs_out_here", cwd=made)  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(records(made / "out_here")) == 24
+def test_nodes_that_differ_are_refused_and_named(made: Path, nodes: RayNodes) -> None:
+    """The last test of the cluster: each node that is added and refused is killed again."""
+    network = made / "models" / "tiny"
+    shutil.copytree(network, made / "other")
+    (weights,) = (made / "other").glob("*.bin")
+    weights.write_bytes(bytes(weights.stat().st_size))
+    for variables, expected in (
+        ({"OTHER_PILLOW": "1"}, "has Pillow 1.0, and the launcher's host Pillow "),
+        ({"OTHER_FILES": f"{network}:/nowhere"}, f"does not have {network / 'model_4.onnx'}: "),
+        ({"OTHER_FILES": f"{network}:{made / 'other'}"}, f"has a damaged {network / weights.name}"),
+    ):
+        nodes.add(1, **variables)
+        refused = run("infer_launch", *LAUNCH, "--engine", "ray", "--ray_address", nodes.address, "--output", "out_no",
+                      "--log_path", "logs_no", cwd=made)  # fmt: skip
+        assert refused.returncode == 2, refused.stderr
+        (sentence,) = refused.stderr.splitlines()
+        assert re.fullmatch(rf"infer_launch: node \S+ \(\w{{8}}\) {re.escape(expected)}.*", sentence), sentence
+        assert not list((made / "out_no").glob("part-*"))
+        nodes.kill(-1)
+
+
+@long
+def test_a_cluster_of_this_host_for_one_launch_between_buckets(made: Path) -> None:
+    """--ray_address local needs no ray start. Workers read pictures from a store and publish to it."""
+    with s3_server() as server, reached_from_here(server):
+        server.put_folder(made / "photos", "photos")
+        there = (
+            f"s3://{BUCKET}/photos",
+            *LAUNCH[1:],
+            "--limit",
+            24,
+            "--output",
+            f"s3://{BUCKET}/out",
+            "--log_path",
+            "logs_here",
+        )
+        done = run("infer_launch", *there, "--engine", "ray", "--ray_address", "local", cwd=made)
+        assert (done.returncode, done.stderr) == (0, "")
+        (made / "out_here").mkdir()
+        for key in server.all_keys():
+            if key.startswith("out/part-"):
+                (made / "out_here" / Path(key).name).write_bytes(
+                    server.client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+                )
+    expected = run("infer_launch", *LAUNCH, "--limit", 24, "--output", "out_first", cwd=made)
+    assert expected.returncode == 0, expected.stderr
+    assert rows(made / "out_here").equals(rows(made / "out_first"))

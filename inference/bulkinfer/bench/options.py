@@ -24,7 +24,7 @@ class BenchConfig:
     model_name: str = option(
         "resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME", group="model", aliases=("model",)
     )
-    model_path: str = option("models", "folder of model folders")
+    model_path: str = option("models", "folder of model folders, or s3://bucket/models, also of a web server")
     batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
     precision: str = option(
         "auto", "arithmetic of the network, as infer_launch takes it", choices=("auto", "fp32", "bf16", "fp16", "int8")

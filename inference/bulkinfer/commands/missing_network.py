@@ -7,15 +7,18 @@ from bulkinfer.host.process_setup import hide_wandb, spin_briefly
 
 
 def make_missing_network(model_name: str, model_path: str, batch_size: int) -> None:
-    """Make the network as get_model does if there is no folder of it in `model_path`.
+    """Make the network as get_model does if there is no folder of it in `model_path`, unless that is in a store.
 
     Raises UsageError, before anything is made, if the name is none; RunError that names the command to type if a package is
     missing.
     """
     from bulkinfer.config import GetModelConfig
+    from bulkinfer.files.addresses import address_of
     from bulkinfer.model.card import CARD
     from bulkinfer.model.names import named_folder
 
+    if address_of(model_path):  # nothing is published in a store unless that is asked for
+        return
     if (named_folder(model_path, model_name)[0] / CARD).exists():
         return
     from bulkinfer.zoo import find

@@ -49,16 +49,15 @@ def _check_annotations(config: RunConfig) -> None:
 
 def _print_accuracy(config: RunConfig, output: str) -> bool:
     """Score the rows as `bulkinfer score` does. If that is not possible, say why: the rows stay good; returns False."""
-    from pathlib import Path
-
     from bulkinfer.commands.score import score_job
     from bulkinfer.errors import BulkinferError
+    from bulkinfer.files.addresses import place_path
     from bulkinfer.insight.options import ScoreConfig
     from bulkinfer.records.sources.labels import is_annotations
     from bulkinfer.results.find_output import require_job
 
     try:
-        has_names = "label_classes" in require_job(Path(output)).content  # else an earlier version began the job
+        has_names = "label_classes" in require_job(place_path(output)).content  # else an earlier version began the job
         labels = "" if has_names and not is_annotations(config.labels) else config.labels
         score_job(ScoreConfig(job=output, labels=labels, model_path=config.model_path, log_path=config.log_path))
     except BulkinferError as error:
@@ -73,13 +72,14 @@ def _make_missing_network(config: RunConfig) -> None:
     Raises UsageError if there are no pictures, before anything is made, or the name is none; RunError that names the command
     to type if a package is missing.
     """
+    from bulkinfer.files.addresses import address_of
     from bulkinfer.model.card import CARD
     from bulkinfer.model.names import named_folder
     from bulkinfer.records.data_dir import resolve_data_dir
 
     if config.input == "pictures":
         resolve_data_dir(config.data_dir, config.command)
-    if (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
+    if address_of(config.model_path) or (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
         return
     from bulkinfer.launch.plan import check_at_once
 

@@ -11,6 +11,7 @@ from bulkinfer.datasets.cifar import CIFAR10, CIFAR100
 from bulkinfer.datasets.idx import FASHION_MNIST, MNIST
 from bulkinfer.datasets.types import SPLITS, ArrayPictures, FilePictures, Reader
 from bulkinfer.errors import UsageError
+from bulkinfer.records.archives.archive_dataset import refuse_columns
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
@@ -42,12 +43,19 @@ def find_reader(name: str) -> Reader:
 
 
 def read_dataset(
-    name: str, data_dir: Path, split: str, *, class_order: str = "text", with_boxes: bool = False
+    name: str,
+    data_dir: Path,
+    split: str,
+    *,
+    class_order: str = "text",
+    with_boxes: bool = False,
+    columns: tuple[str, ...] = (),
 ) -> ArrayPictures | FilePictures:
     """Read one split ("train" or "valid") of a data set; logs notes as warnings. `class_order` is for class folders.
 
-    `with_boxes` reads the boxes of the objects in the pictures as well, which are for class folders and archives. Raises
-    UsageError if there are none, for an unknown name, and for a missing or broken file, which it names.
+    `with_boxes` reads the boxes of the objects in the pictures as well, which are for class folders and archives.
+    `columns` are those of an Archive, for tables. Raises UsageError if there are no boxes or columns, for an unknown name, and
+    for a missing or broken file, which it names.
     """
     assert split in SPLITS, split
     reader = find_reader(name)
@@ -59,13 +67,14 @@ def read_dataset(
             raise UsageError(
                 f"--use_boxes is for pictures in class folders and archives, and {name} has no boxes: leave it out"
             )
+        refuse_columns(columns, name)
         pictures = reader.read(data_dir, split)
         for note in pictures.notes:
             log.warning(note)
         return pictures
     if class_order not in (*folders.CLASS_ORDERS, folders.BY_NAME):
         raise UsageError(f"--class_order {class_order}: the choices are {' and '.join(folders.CLASS_ORDERS)}")
-    pictures = reader.read(data_dir, split, class_order, with_boxes=with_boxes)
+    pictures = reader.read(data_dir, split, class_order, with_boxes=with_boxes, columns=columns)
     if with_boxes and (isinstance(pictures, ArrayPictures) or pictures.boxes is None):
         raise UsageError(
             f"{data_dir} has no boxes: records with image/object/bbox/*, or {BOXES_FILE}, are needed; leave --use_boxes out"

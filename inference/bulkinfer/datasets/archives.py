@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 from bulkinfer.datasets.boxes import BoxTable, listed_boxes
 from bulkinfer.datasets.types import FilePictures, MemberTable
 from bulkinfer.errors import RecordError, UsageError, os_error_reason
+from bulkinfer.records.archives.archive_dataset import refuse_columns
 from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
 from bulkinfer.records.archives.index_file import INDEX_SCHEMA
 from bulkinfer.records.manifest_rows import raw_key_column
 from bulkinfer.records.read_place import read_place
 from bulkinfer.records.sources.archive_names import kind_by_name
-from bulkinfer.records.sources.archives import check_names
+from bulkinfer.records.sources.archives import TABLES, check_names
 from bulkinfer.records.sources.folder import counted, first_names, is_ignored
 from bulkinfer.types import key_text, printable
 
@@ -44,8 +45,10 @@ def holds(data_dir: Path) -> bool:
     return bool(_names(data_dir))
 
 
-def read(data_dir: Path, split: str, *, with_boxes: bool = False) -> FilePictures:
+def read(data_dir: Path, split: str, *, with_boxes: bool = False, columns: tuple[str, ...] = ()) -> FilePictures:
     """The pictures of a split; logs what was decided about labels. `with_boxes` reads boxes of objects as well.
+
+    `columns` are those of an Archive, for tables.
 
     Raises UsageError if there are none, if an archive is missing, damaged or compressed, or a picture is unreadable or has no
     label: without it, training would use another data set.
@@ -57,9 +60,11 @@ def read(data_dir: Path, split: str, *, with_boxes: bool = False) -> FilePicture
         raise UsageError(f"{data_dir} has no archives called {word}: call them {word}-..., or put them into {data_dir / word}")
     root, everything = os.fsencode(data_dir), [name for each in by_split.values() for name in each]
     check_names(root, everything)
-    labels = read_labels(open_index(root, everything))  # of all splits: one alone may lack a class
-    index = open_index(root, names)
-    found = _Listed.of(index, labels) if labels.class_names else _by_folders(index, open_index(root, everything))
+    if not any(kind_by_name(name) in TABLES for name in everything):
+        refuse_columns(columns, printable(root))
+    labels = read_labels(open_index(root, everything, columns))  # of all splits: one alone may lack a class
+    index = open_index(root, names, columns)
+    found = _Listed.of(index, labels) if labels.class_names else _by_folders(index, open_index(root, everything, columns))
     _check_complete(index, found)
     if labels.line and split == next(iter(sorted(by_split))):  # once, of both splits
         log.info(labels.line)

@@ -19,8 +19,9 @@ from bulkinfer.datasets.boxes import listed_boxes
 from bulkinfer.datasets.listed_labels import is_listed, listed_pictures
 from bulkinfer.datasets.types import FilePictures, PathTable
 from bulkinfer.errors import UsageError, os_error_reason
+from bulkinfer.records.archives.archive_dataset import refuse_columns
 from bulkinfer.records.sources.folder import Scan, counted, first_names, is_ignored, scan_folder
-from bulkinfer.types import key_text, printable
+from bulkinfer.types import key_text, printable, printable_path
 
 log = logging.getLogger("bulkinfer")
 
@@ -40,16 +41,20 @@ def holds(data_dir: Path) -> bool:
     return archives.holds(data_dir)
 
 
-def read(data_dir: Path, split: str, class_order: str = "text", *, with_boxes: bool = False) -> FilePictures:
+def read(
+    data_dir: Path, split: str, class_order: str = "text", *, with_boxes: bool = False, columns: tuple[str, ...] = ()
+) -> FilePictures:
     """The pictures of a split; labels are positions in the sorted names of the class folders. Logs what is left out.
 
     The classes are those of training; a warning names those that validation lacks. With BY_NAME, and where there is no train
-    folder, they are those of the split. `class_order` "number" sorts names by value, if all are whole numbers. Raises
-    UsageError if a folder is missing, cannot be read or is empty, and if validation has a class that training lacks.
+    folder, they are those of the split. `class_order` "number" sorts names by value, if all are whole numbers. `columns` are
+    for archives that are tables. Raises UsageError if a folder is missing, cannot be read or is empty, and if validation has a
+    class that training lacks.
     """
     assert class_order in (*CLASS_ORDERS, BY_NAME), class_order
     if archives.holds(data_dir) and not any(map(_class_folders, filter(None, (_train(data_dir), *_valids(data_dir))))):
-        return archives.read(data_dir, split, with_boxes=with_boxes)
+        return archives.read(data_dir, split, with_boxes=with_boxes, columns=columns)
+    refuse_columns(columns, printable_path(data_dir))
     train, valid = _train(data_dir), _valid(data_dir)
     folder = train if split == "train" else valid
     if folder is None:

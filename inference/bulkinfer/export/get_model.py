@@ -14,8 +14,10 @@ from typing import Any, Protocol
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.export import model_folder
+from bulkinfer.export.in_store import make_in_store
 from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.variants.request import check_before_export, check_request
+from bulkinfer.files.addresses import address_of
 from bulkinfer.host.install_hint import missing_package
 from bulkinfer.model.batch_graph import complete
 from bulkinfer.model.batch_memory import require_batch_fits
@@ -80,6 +82,8 @@ def make_model(config: GetModelConfig) -> ModelFolder:
 
     Raises UsageError for a wrong name, flag or folder, RunError or DownloadError where something fails on the way.
     """
+    if address := address_of(config.model_path).rstrip("/"):
+        return make_in_store(config, address, make_model)
     if config.precision != EXACT:
         check_request(config)
     with advising("run get_model again"):

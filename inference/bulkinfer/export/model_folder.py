@@ -39,7 +39,7 @@ log = logging.getLogger("bulkinfer")
 GOLDEN = GOLDEN_FILE
 _EXPORTERS = ("torch", "onnx", "onnxscript")  # they decide the bytes of a graph, beside weights, recipe and input
 _LONGEST_NAME = 100  # job folders and temporary files append more to it
-_OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
+OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _clear(folder: Path, keep: str) -> list[str]:
     fsync_directory(folder)
     if (folder / GRAPH_CACHE).is_dir() and not (folder / GRAPH_CACHE).is_symlink():
         shutil.rmtree(folder / GRAPH_CACHE)  # made of the graphs that are removed next
-    names = [entry.name for entry in folder.iterdir() if _OURS.fullmatch(entry.name) and entry.name != keep]
+    names = [entry.name for entry in folder.iterdir() if OURS.fullmatch(entry.name) and entry.name != keep]
     names.sort(key=lambda name: (not name.endswith(".onnx"), name))  # a graph never outlives the sidecar that marks it as ours
     for name in names:
         (folder / name).unlink()

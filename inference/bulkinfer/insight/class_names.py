@@ -6,11 +6,12 @@ import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
+from bulkinfer.files.addresses import address_of, public
 from bulkinfer.model.card import CARD, readable_card
 from bulkinfer.model.names import named_folder
+from bulkinfer.model.stored_network import read_stored_card
 from bulkinfer.results.job_file import JobFile, json_sha256
 from bulkinfer.types import printable_path
 
@@ -69,13 +70,17 @@ def classes_of(job: JobFile, model_path: str = "") -> ClassNames:
     They are unknown if the card is not there, or has other class names than the job.
     """
     models = model_path or str(job.config.get("model_path") or LaunchConfig.model_path)
-    folder, _ = named_folder(models, str(job.config.get("model_name") or job.model_name))
-    card = readable_card(folder)
+    name = str(job.config.get("model_name") or job.model_name)
+    if address := address_of(models):
+        card, where = read_stored_card(address.rstrip("/"), name), f"{public(address).rstrip('/')}/{name}/{CARD}"
+    else:
+        folder, _ = named_folder(models, name)
+        card, where = readable_card(folder), printable_path(folder / CARD)
     if card is None:
-        return ClassNames((), f"{printable_path(folder / CARD)} is not there or damaged")
+        return ClassNames((), f"{where} is not there or damaged")
     if json_sha256(card.labels) != job.identity.get("labels_sha256"):
-        return ClassNames((), f"{printable_path(folder / CARD)} has other class names than the network of the job")
-    return ClassNames(card.labels, "" if card.labels else f"{printable_path(Path(folder, CARD))} has no class names")
+        return ClassNames((), f"{where} has other class names than the network of the job")
+    return ClassNames(card.labels, "" if card.labels else f"{where} has no class names")
 
 
 def _numbers_by(names: Iterable[tuple[str, Iterable[str]]]) -> dict[str, tuple[int, ...]]:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bulkinfer.errors import BulkinferError, first_line
+from bulkinfer.files.addresses import address_of, public
+from bulkinfer.files.user_cache import user_cache
 from bulkinfer.host.cores import core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.memory import describe_memory
 from bulkinfer.host.versions import NATIVE_HALVES, processor, processor_features, versions
-from bulkinfer.model.card import CARD
+from bulkinfer.model.names import network_names
+from bulkinfer.model.stored_network import FOLDER, stored_names
 from bulkinfer.records.data_dir import pictures_here
 from bulkinfer.runtime.devices import AUTO, find_candidates, parse_device
 from bulkinfer.runtime.providers import PROVIDERS
@@ -115,12 +118,13 @@ def _packages() -> Iterator[Finding]:
 
 
 def _folders(model_path: str, log_path: str) -> Iterator[Finding]:
-    models = Path(model_path)
-    names = sorted(path.name for path in models.iterdir() if (path / CARD).is_file()) if models.is_dir() else []
+    models, address = Path(model_path), address_of(model_path).rstrip("/")
+    shown = public(address) or str(models)
+    names = stored_names(address) if address else network_names(models)
     makes = explained(f"bulkinfer run {shell_word(pictures_here() or 'PHOTOS')}")
     cure = "" if names else f"{makes} makes efficientnet_lite0; get_model --list prints all"
-    yield Finding("networks", f"{len(names)} in {models}: {', '.join(names)}" if names else f"none in {models}", cure)
-    for subject, folder in (("disk of networks", models), ("disk of logs", Path(log_path))):
+    yield Finding("networks", f"{len(names)} in {shown}: {', '.join(names)}" if names else f"none in {shown}", cure)
+    for subject, folder in (("disk of networks", user_cache(FOLDER) if address else models), ("disk of logs", Path(log_path))):
         there = next((place for place in (folder, *folder.absolute().parents) if place.is_dir()), Path("/"))
         usage = shutil.disk_usage(there)
         free = f"{usage.free / _GIB:.1f} GiB free of {usage.total / _GIB:.1f} GiB"

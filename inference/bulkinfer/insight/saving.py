@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.user_path import unused_beside
 from bulkinfer.launch.jobs.begun_config import begun_config, command_with
 from bulkinfer.model.card import readable_card
+from bulkinfer.model.stored_network import read_stored_card
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.reader import Results
 
@@ -20,7 +22,8 @@ def again_with(results: Results, *columns: str) -> str:
     job = JobFile.read(results.output)
     assert job is not None, "what has results has a _job.json"
     begun = begun_config(job, results.output)
-    card = readable_card(Path(begun.model_path) / begun.model_name)
+    address = address_of(begun.model_path).rstrip("/")
+    card = read_stored_card(address, begun.model_name) if address else readable_card(Path(begun.model_path) / begun.model_name)
     given = columns if card is None else [*(["topk"] if card.classified else []), *card.outputs]
     column = next((column for column in columns if column in given), "")
     if not column:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from bulkinfer.config import LaunchConfig
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.user_path import user_path
 from bulkinfer.host.cores import ThreadPlan, core_budget
 from bulkinfer.launch.auto.choose import Settled, settle
@@ -50,8 +51,9 @@ def open_model(
 ) -> Predictor:
     """Open a network that get_model made, for predictions in this process.
 
-    `model` is its folder, or its name in the folder `model_path`. `batch_size` is the number of pictures in each run of the
-    network, any number of them can be predicted; by default 6, or the largest that get_model made if it made no graph of 6.
+    `model` is its folder or address, or its name in the folder or address `model_path`. `batch_size` is the number of pictures
+    in each run of the network, any number of them can be predicted; by default 6, or the largest that get_model made if it
+    made no graph of 6.
     `device`, `precision` and `settings` are the flags of infer_launch of the same names, with the same meanings: `auto` is
     settled as a launch settles it, which measures or judges once and keeps the answer in the folder of the network.
     `settings` are `top_k` (classes per row), `save` (columns: topk, and outputs by name), `save_precision` (fp32 or fp16),
@@ -64,10 +66,10 @@ def open_model(
     RunError if the network cannot run.
     """
     user_path(model, "model")  # text may be a name, a path is a folder
-    folder, name = _place(model, user_path(model_path, "model_path"))
+    folder, name = _place(model, address_of(model_path) or str(user_path(model_path, "model_path")))
     config = LaunchConfig(
         model_name=name,
-        model_path=str(folder),
+        model_path=folder,
         batch_size=_made_batch_size(folder, name) if batch_size is None else batch_size,
         device=device,
         precision=precision,
@@ -98,17 +100,25 @@ def decide(config: LaunchConfig) -> Decided:
     return Decided(settled, plan, session, limits)
 
 
-def _place(model: str | os.PathLike[str], model_path: Path) -> tuple[Path, str]:
+def _place(model: str | os.PathLike[str], model_path: str) -> tuple[str, str]:
     """The folder of networks, and the name of this one there."""
+    if address := address_of(model).rstrip("/"):
+        models, _, name = address.rpartition("/")
+        return models, name
     path, text = Path(model), os.fspath(model)
     is_folder = isinstance(model, os.PathLike) or (os.sep in text and not text.startswith("timm:")) or (path / CARD).exists()
-    return (path.absolute().parent, path.absolute().name) if is_folder else (model_path, text)
+    return (str(path.absolute().parent), path.absolute().name) if is_folder else (model_path, text)
 
 
-def _made_batch_size(folder: Path, name: str) -> int:
-    """The default batch size, or the largest for which there is a graph if there is none for the default."""
-    network, _ = named_folder(str(folder), name)
+def _made_batch_size(folder: str, name: str) -> int:
+    """The default batch size, or the largest for which there is a graph if there is none for the default.
+
+    Of a network in a store it is the default: other graphs are made of the one of free batch.
+    """
     default: int = LaunchConfig.batch_size
+    if address_of(folder):
+        return default
+    network, _ = named_folder(folder, name)
     names = (re.fullmatch(r"model_(\d+)\.onnx", path.name) for path in network.glob("model_*.onnx"))
     made = {int(match[1]) for match in names if match}
     return default if default in made else max(made, default=default)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bulkinfer.config import check_values, option
+from bulkinfer.config import ENGINES, check_values, option
 from bulkinfer.errors import STAGES
 
 
@@ -44,6 +44,8 @@ class RetryConfig:
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0, group="tuning")
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     stall_timeout_s: int = option(300, "as infer_launch takes it, in seconds; 0: never", minimum=0, group="advanced")
+    engine: str = option("local", "what runs the workers, as infer_launch takes it", choices=tuple(ENGINES))
+    ray_address: str = option("", "cluster of --engine ray, as infer_launch takes it")
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import RunError, StoreError, UsageError, renaming
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.user_path import find_data_dir, real_path, require_utf8
 from bulkinfer.files.wrong_file import describe_wrong_file
@@ -31,6 +32,7 @@ from bulkinfer.model.card import (
 from bulkinfer.model.integrity import damage, variant_damage
 from bulkinfer.model.made_with import Again, again_from_folder, made_again, made_again_from, unknown_source
 from bulkinfer.model.names import named_folder
+from bulkinfer.model.stored_network import fetch_again, fetch_network
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import shell_word
 
@@ -41,12 +43,14 @@ log = logging.getLogger("bulkinfer")
 class Model:
     """A network ready to run: its card, and the graph of the batch size asked for, with its sidecar.
 
-    If a variant runs, all three are those of the variant.
+    If a variant runs, all three are those of the variant. `address` is where the folder of the graph lies in a store; empty:
+    it does not.
     """
 
     card: ModelCard
     sidecar: GraphSidecar
     graph: Path
+    address: str = ""
 
 
 def find_model(
@@ -63,8 +67,22 @@ def find_model(
     called before a graph is made, which takes seconds, and may raise.
     Raises UsageError that names the get_model command if a file is missing, damaged or of another export.
     """
+    if address_of(config.model_path):
+        return _stored_model(config, providers, is_published, before_making)
     network, others = named_folder(config.model_path, config.model_name)
     require_utf8(network, "--model_path")
+    return _model_in(config, network, others, providers, is_published, before_making)
+
+
+def _model_in(
+    config: LaunchConfig,
+    network: Path,
+    others: list[str],
+    providers: Collection[str],
+    is_published: Callable[[str], bool],
+    before_making: Callable[[], object],
+) -> Model:
+    """The same in the folder of a network; `others` are the nearest names if there is none."""
     if (known := readable_card(network)) is not None:
         require_batch_fits(config.batch_size, known.recipe)
     folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
@@ -81,6 +99,35 @@ def find_model(
         )
     check_columns(config, model.card)
     return model
+
+
+def _stored_model(
+    config: LaunchConfig,
+    providers: Collection[str],
+    is_published: Callable[[str], bool],
+    before_making: Callable[[], object],
+) -> Model:
+    """The same of a network in a store, by its folder in the cache. What is wrong with that is wrong in the store."""
+    models, batch_size = address_of(config.model_path).rstrip("/"), config.batch_size
+
+    def variant_of(network: Path) -> str:
+        return config.precision if _runs_variant(network, config.precision, providers) else ""
+
+    try:
+        fetched = fetch_network(models, config.model_name, batch_size, variant_of)
+    except StoreError:
+        raise
+    except RunError as error:
+        raise UsageError(f"--model_path: {error}: publish the network again, then run the same command") from None
+    arguments = (fetched.network, list(fetched.others), providers, is_published, before_making)
+    with renaming(fetched.network, fetched.address):  # what is wrong with the copy is wrong with the network
+        try:
+            model = _model_in(config, *arguments)
+        except UsageError:
+            if not fetch_again(fetched, batch_size):
+                raise
+            model = _model_in(config, *arguments)
+        return replace(model, address="/".join(filter(None, (fetched.address, fetched.variant))))
 
 
 def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> bool:

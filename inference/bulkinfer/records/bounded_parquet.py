@@ -6,33 +6,49 @@ Text is read as codes of distinct values, and turned into values only after thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bulkinfer.host.number_text import size_text
-from bulkinfer.records.parquet_footer import read_chunks
+from bulkinfer.records.parquet_footer import Chunk, read_chunks
 
 _MOST_BYTES = 448 << 20  # of a table in memory; reading takes twice that. Saved outputs of a step: 256 MiB, or one batch
 _MOST_GROWTH = 32  # times the size of the file: large batches may take more, but do not shrink that much in a file
 _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4, 7: 16}  # by physical type; a text is a code of 4 bytes
 
 
-class BoundedParquet:
-    """An open Parquet file, checked by its page checksums. Raises what pyarrow raises for a damaged file."""
+class Footer(NamedTuple):
+    """What is known of a file before rows are read; `texts` are the paths of columns of text or bytes."""
 
-    def __init__(self, source: Any, size_bytes: int = 0, *, use_threads: bool = True) -> None:
-        self._use_threads = use_threads  # threads may keep what they decoded a little longer
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+    chunks: list[list[Chunk]]
+    texts: list[str]
+
+    @classmethod
+    def of(cls, source: Any) -> Footer:
+        """That of an open file. Raises what pyarrow raises for a damaged file, or ValueError."""
         plain = pq.ParquetFile(source)
-        self._chunks = read_chunks(source)
-        self.metadata: pq.FileMetaData = plain.metadata
-        self.schema: pa.Schema = plain.schema_arrow
-        self._most_bytes = max(_MOST_BYTES, _MOST_GROWTH * size_bytes)
         columns = (plain.schema.column(index) for index in range(len(plain.schema)))
         texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-        self._file = pq.ParquetFile(source, metadata=plain.metadata, page_checksum_verification=True, read_dictionary=texts)
+        return cls(plain.metadata, plain.schema_arrow, read_chunks(source), texts)
+
+
+class BoundedParquet:
+    """An open Parquet file, checked by its page checksums. Raises what pyarrow raises for a damaged file.
+
+    `footer` is given by a caller that has opened the same file before: that of a large file takes half a second to read.
+    """
+
+    def __init__(self, source: Any, size_bytes: int = 0, *, use_threads: bool = True, footer: Footer | None = None) -> None:
+        self._use_threads = use_threads  # threads may keep what they decoded a little longer
+        self.footer = footer or Footer.of(source)
+        self.metadata, self.schema, self._chunks, texts = self.footer
+        self._most_bytes = max(_MOST_BYTES, _MOST_GROWTH * size_bytes)
+        self._file = pq.ParquetFile(source, metadata=self.metadata, page_checksum_verification=True, read_dictionary=texts)
 
     def read(self, columns: Sequence[str], groups: Sequence[int] | None = None) -> pa.Table:
         """These columns of some row groups, or of all. Raises ValueError if they would take much more memory than the file."""

@@ -139,7 +139,7 @@ def open_dataset(
     scan = scan_folder(data_dir)
     if scan.archives and not scan.pictures:
         return _dataset_of_archives(data_dir, scan.archives, labels, columns)
-    refuse_columns(image_column, label_column, scan.shown_root)
+    refuse_columns(columns, scan.shown_root)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
     warn_of_archives(scan)
@@ -163,8 +163,7 @@ def _stored_dataset(data_dir: Path, address: str, labels: str, columns: tuple[st
         return _dataset_of_archives(data_dir, found.scan.archives, labels, columns)
     if not len(found.lines):
         raise UsageError(f"{no_pictures(found.scan)}: give an address below which there are pictures or archives")
-    image_column, label_column = columns or ("", "")
-    refuse_columns(image_column, label_column, found.scan.shown_root)
+    refuse_columns(columns, found.scan.shown_root)
     warn_of_archives(found.scan)
     lines, facts = found.lines, dict[str, Any]()
     if labels:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bulkinfer.config import PartitionConfig
+from bulkinfer.config import PACKED, PartitionConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives, refuse_columns, wanted_columns
@@ -80,19 +80,23 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     scan = scan_folder(data_dir, exclude=os.fsencode(config.output), include_hidden=config.include_hidden)
     if scan.archives and not scan.pictures and annotations is None:
         return _from_archives(config, data_dir, scan.archives)
-    refuse_columns(config.image_column, config.label_column, scan.shown_root)
+    refuse_columns(wanted_columns(config.image_column, config.label_column), scan.shown_root)
     log_lines(scan.summary())
     if scan.pictures:
         warn_of_archives(scan)
-    found = _about(scan, len(scan.pictures))
-    if annotations is None:
-        if not scan.pictures:
-            raise UsageError(f"{no_pictures(scan)}: give a folder of pictures")
-        label_of, about_labels = _labels(config, scan)
-        missing = [picture.key for picture in scan.pictures if picture.size_bytes is None]
-        sizes = (picture.size_bytes for picture in scan.pictures)
-        facts = _facts(config, scan.root, found | about_labels)
-        return Found(scan.root, EntriesByName(scan.pictures, label_of), sizes, missing, scan.unreadable_lines(), facts)
+    if annotations is not None:
+        return _from_annotations(config, scan, annotations)
+    if not scan.pictures:
+        raise UsageError(f"{no_pictures(scan)}: give a folder of pictures")
+    label_of, about_labels = _labels(config, scan)
+    missing = [picture.key for picture in scan.pictures if picture.size_bytes is None]
+    sizes = (picture.size_bytes for picture in scan.pictures)
+    facts = _facts(config, scan.root, _about(scan, len(scan.pictures)) | about_labels)
+    return Found(scan.root, EntriesByName(scan.pictures, label_of), sizes, missing, scan.unreadable_lines(), facts)
+
+
+def _from_annotations(config: PartitionConfig, scan: Scan, annotations: Annotations) -> Found:
+    """The images of annotations, with what a scan found of them."""
     matched = match_images(annotations.images, scan)
     if len(matched.missing) == len(matched.entries):
         first = f"; the first is '{printable(annotations.images[0].name)}'" if annotations.images else ""
@@ -102,7 +106,7 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     about = {"sha256": annotations.sha256, "missing": len(matched.missing), "extra": len(matched.extra)}
     if annotations.category_texts:
         about["category_ids"] = annotations.category_texts
-    facts = _facts(config, scan.root, {**found, "annotations": about, **about_labels})
+    facts = _facts(config, scan.root, {**_about(scan, len(scan.pictures)), "annotations": about, **about_labels})
     sizes = (entry.size_bytes for entry in entries)
     return Found(scan.root, entries, sizes, matched.missing, scan.unreadable_lines(), facts)
 
@@ -118,18 +122,20 @@ def _about(scan: Scan, num_pictures: int) -> dict[str, Any]:
 
 
 def _from_store(config: PartitionConfig, data_dir: bytes, address: str) -> Found:
-    _require_manifests(config, address)
-    if config.annotations:
-        raise UsageError(f"--annotations is for a folder of this machine, and the pictures lie in {address}: leave it out")
+    if config.mode not in PACKED:
+        _require_manifests(config, address)
+    annotations = read_annotations(Path(config.annotations), data_dir) if config.annotations else None
     if is_archive_file(address):
         return _from_archives(config, data_dir, [])
     stored = list_stored(address, include_hidden=config.include_hidden)
-    if stored.scan.archives and not len(stored.lines):
+    if stored.scan.archives and not len(stored.lines) and annotations is None:
         return _from_archives(config, data_dir, stored.scan.archives)
     log_lines(stored.scan.summary())
     if not len(stored.lines):
         raise UsageError(f"{no_pictures(stored.scan)}: give an address below which there are pictures or archives")
     warn_of_archives(stored.scan)
+    if annotations is not None:
+        return _from_annotations(config, stored.with_names(), annotations)
     lines, about_labels = stored.lines, dict[str, Any]()
     if config.labels:
         lines, labels = with_labels(stored, config.labels)
@@ -140,13 +146,13 @@ def _from_store(config: PartitionConfig, data_dir: bytes, address: str) -> Found
 
 
 def _require_manifests(config: PartitionConfig, address: str) -> None:
-    """Raises UsageError if partitions of pictures in a store are to hold more than their names."""
+    """Raises UsageError if partitions of pictures in a store are to hold more than their names, or archives have no sizes."""
     if config.mode not in (PartitionConfig.mode, "manifest"):
         raise UsageError(f"--mode {config.mode} is for pictures on this machine, and these lie in {address}: leave it out")
 
 
 def _from_archives(config: PartitionConfig, data_dir: bytes, names: list[bytes]) -> Found:
-    if config.mode not in (PartitionConfig.mode, "manifest"):
+    if config.mode not in (PartitionConfig.mode, "manifest", *PACKED):
         raise UsageError(f"--mode {config.mode} is for pictures in files of their own, and these lie in archives: leave it out")
     columns = wanted_columns(config.image_column, config.label_column)
     opened = open_archives(Path(os.fsdecode(data_dir)), names, labels=config.labels, columns=columns)
@@ -180,7 +186,7 @@ def _labelled(
 def _from_list(config: PartitionConfig, data_dir: bytes) -> Found:
     columns = (config.image_column, config.label_column)
     if not is_table(config.list_file):
-        refuse_columns(*columns, printable_path(config.list_file))
+        refuse_columns(wanted_columns(*columns), printable_path(config.list_file))
     listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output), columns)
     if is_stored(listing.root):
         _check_addresses(config, listing)

@@ -54,6 +54,7 @@ class FileLines:
         sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.metadata.num_row_groups)]
         if min(sizes, default=0) < 0 or sum(sizes) != parquet.metadata.num_rows or max(sizes, default=0) > _MOST_LINES:
             raise ValueError(f"row groups of {', '.join(map(str, sizes[:3]))} lines, {parquet.metadata.num_rows} in all")
+        self._footer = parquet.footer
         self._starts: list[int] = list(accumulate(sizes, initial=0))
         self._last: tuple[int, pa.Table] | None = None
 
@@ -90,7 +91,7 @@ class FileLines:
     @contextmanager
     def _opened(self) -> Iterator[BoundedParquet]:
         with self._file() as file:
-            yield BoundedParquet(file, use_threads=False)
+            yield BoundedParquet(file, use_threads=False, footer=self._footer)
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:

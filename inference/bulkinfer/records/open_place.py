@@ -21,7 +21,9 @@ def size_and_time(path: bytes) -> tuple[int, int]:
     try:
         size_bytes, mtime_ns, _ = find_object(object_address(path))
     except ObjectError as error:
-        raise UsageError(f"{printable(path)} cannot be read: {error}: put it back, or give another address") from None
+        raise UsageError(
+            f"{printable(os.fsencode(address_of(path)))} cannot be read: {error}: put it back, or give another address"
+        ) from None
     return size_bytes, mtime_ns
 
 
@@ -32,7 +34,9 @@ def open_place(path: bytes) -> io.BufferedReader:
     try:
         return open_object(object_address(path))
     except ObjectError as error:
-        raise UsageError(f"{printable(path)} cannot be read: {error}: put it back, or give another address") from None
+        raise UsageError(
+            f"{printable(os.fsencode(address_of(path)))} cannot be read: {error}: put it back, or give another address"
+        ) from None
 
 
 def is_there(path: bytes) -> bool:

@@ -11,16 +11,16 @@ from typing import Any
 class PageCache:
     """Keeps values of at most `most_bytes`, and the last two in any case: threads may be on both sides of the end of a page.
 
-    Of threads that want the same value at once, one makes it.
+    `size_of` says how many bytes a value has. Of threads that want the same value at once, one makes it.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes, self._lock = most_bytes, threading.Lock()
+    def __init__(self, most_bytes: int, size_of: Callable[[Any], int]) -> None:
+        self._most_bytes, self._size_of, self._lock = most_bytes, size_of, threading.Lock()
         self._held: OrderedDict[Hashable, Any] = OrderedDict()
         self._making: dict[Hashable, threading.Event] = {}
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value of `key`, made if it is not there. A value is an Arrow array. Raises what `make` raises."""
+        """The value of `key`, made if it is not there. Raises what `make` raises."""
         while True:
             with self._lock:
                 if key in self._held:
@@ -43,4 +43,4 @@ class PageCache:
             mine.set()
 
     def _size_bytes(self) -> int:
-        return sum(value.get_total_buffer_size() for value in self._held.values())
+        return sum(map(self._size_of, self._held.values()))

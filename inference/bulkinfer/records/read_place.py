@@ -57,10 +57,10 @@ def _read_stored(place: bytes, max_file_bytes: int, admit: Callable[[int], objec
 class _OpenArchive:
     """An open archive, which is closed when no thread reads it any more. Raises RecordError if it is not the one listed."""
 
-    __slots__ = ("_archive", "_descriptor", "name")
+    __slots__ = ("_descriptor", "archive", "name")
 
     def __init__(self, archive: Archive) -> None:
-        self._archive, self._descriptor = archive, -1
+        self.archive, self._descriptor = archive, -1
         self.name = printable(os.path.basename(archive.path))
         # O_NONBLOCK: opening a named pipe would wait for a writer for ever.
         self._descriptor = os.open(archive.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -71,12 +71,12 @@ class _OpenArchive:
 
     @property
     def size_bytes(self) -> int:
-        return self._archive.size_bytes
+        return self.archive.size_bytes
 
     def read(self, offset: int, count: int) -> bytes:
         """`count` bytes from `offset` on, fewer at the end of the file. Its size and time are compared at each read."""
         found = os.fstat(self._descriptor)
-        _require_unchanged(self._archive, found.st_size, found.st_mtime_ns)
+        _require_unchanged(self.archive, found.st_size, found.st_mtime_ns)
         if not stat.S_ISREG(found.st_mode):
             raise RecordError("read", "not a regular file")
         data = os.pread(self._descriptor, count, offset)
@@ -89,12 +89,12 @@ class _StoredArchive:
     """An archive in a store, of which parts are fetched."""
 
     def __init__(self, archive: Archive) -> None:
-        self._archive, self._address = archive, object_address(archive.path)
+        self.archive, self._address = archive, object_address(archive.path)
         self.name = printable(os.path.basename(archive.path))
 
     @property
     def size_bytes(self) -> int:
-        return self._archive.size_bytes
+        return self.archive.size_bytes
 
     def read(self, offset: int, count: int) -> bytes:
         """As of _OpenArchive."""
@@ -107,7 +107,7 @@ class _StoredArchive:
         except ObjectError as error:
             raise RecordError("read", f"{self.name}: {error}") from None
         if data:
-            _require_unchanged(self._archive, found.size_bytes, found.mtime_ns)
+            _require_unchanged(self.archive, found.size_bytes, found.mtime_ns)
         return data
 
 
@@ -129,6 +129,6 @@ def forget_archives() -> None:
 
 def _read_member(member: Member, name: str, max_file_bytes: int, admit: Callable[[int], object]) -> bytes:
     if member.offset < 0:
-        raise RecordError("read", f"{name} names it and does not hold it")
+        raise RecordError("read", f"{name} does not hold it")
     admit(min(member.span, max_file_bytes))
     return _opened(member.archive)(member.offset, member.span, max_file_bytes)

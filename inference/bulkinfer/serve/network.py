@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from bulkinfer.errors import BulkinferError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.launch.open_model import Decided, decide
 from bulkinfer.model.card import ModelCard
@@ -157,7 +158,8 @@ def open_networks(config: ServeConfig, observer: Callable[[str], Observer]) -> d
         found = decide(launch)
         if not found.settled.choice.is_counted and found.plan.num_devices > 1:
             found = decide(replace(launch, num_devices=1))  # one process: it takes all cores
-        decided[named_folder(config.model_path, asked)[0].name] = found
+        is_stored = bool(address_of(config.model_path))
+        decided[asked if is_stored else named_folder(config.model_path, asked)[0].name] = found
     opened = {}
     for name, found in decided.items():
         network = opened[name] = ServedNetwork(name, found, config, observer(name))

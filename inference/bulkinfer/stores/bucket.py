@@ -5,19 +5,26 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from bulkinfer.errors import AbsentObjectError, ObjectError, UsageError, first_line
+from bulkinfer.errors import AbsentObjectError, ObjectError, RunError, UsageError, first_line
 from bulkinfer.host.install_hint import install_command
-from bulkinfer.stores.problems import LOGINS, broke_off, problem
+from bulkinfer.stores.problems import LOGINS, broke_off, has_answered, has_begun, problem
 from bulkinfer.stores.store import Admit, Found, Listed
 
 _T = TypeVar("_T")
 _EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure"}
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_ENDPOINT_URL", "GOOGLE_BASE_URL"),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
 # A try that hangs is given up, and tried again with pauses that double. A store that has answered is waited for longer than
 # one that never did: its name may be wrong.
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "600s"}
@@ -51,14 +58,25 @@ class Bucket:
         from obstore import store
 
         makers = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
-        allows_http = any(value.startswith("http://") for name, value in os.environ.items() if "ENDPOINT" in name)
+        allows_http = any(address.startswith("http://") for address in self._endpoints())
         options: dict[str, Any] = {**_TIMEOUTS, "user_agent": "bulkinfer", **({"allow_http": True} if allows_http else {})}
         retries = {"max_retries": _MOST_RETRIES, "retry_timeout": timedelta(seconds=patience_s), "backoff": _BACKOFF}
         try:
             return makers[self._scheme](self._name, client_options=options, retry_config=retries, **self._given)
         except Exception as error:  # obstore documents no classes; its text names options, no values
-            reason = first_line(error).removeprefix("Generic MicrosoftAzure error: ")
+            reason = re.sub(r"^Generic \w+ error: ", "", first_line(error))
             raise UsageError(f"{self._scheme}://{self._name} cannot be opened ({reason}): {LOGINS[self._scheme]}") from None
+
+    def _endpoints(self) -> list[str]:
+        """The servers that variables name in place of the usual one.
+
+        Raises UsageError for what is no address, at which the client panics. It is not shown: it may hold a password.
+        """
+        given = {name: value for name in _ENDPOINTS[self._scheme] if (value := os.environ.get(name, ""))}
+        for name, value in given.items():
+            if not (value.startswith(("http://", "https://")) and urlsplit(value).hostname):
+                raise UsageError(f"{name} is no address of a server: write it as https://host or http://host:9000")
+        return [*given.values()]
 
     def _login(self) -> dict[str, Any]:
         """Further arguments of the client of S3, whose own search for credentials does not know the files of ~/.aws."""
@@ -128,7 +146,7 @@ class Bucket:
 
         while page := self._ask("", next_page):
             last = page[-1]["path"]
-            yield [Listed(each["path"], int(each["size"]), _time_ns(each)) for each in page]
+            yield [Listed(each["path"], int(each["size"]), _time_ns(each), str(each["e_tag"] or "")) for each in page]
 
     def put(self, key: str, data: bytes, *, only_new: bool = False, instead_of: str = "") -> str:
         """Write an object as a whole, in one request."""
@@ -149,20 +167,35 @@ class Bucket:
 
         The client itself repeats a request that fails, but not one whose answer breaks off: that is done here.
         """
-        for number in range(1, tries + 1):
+        began, number = time.monotonic(), 0
+        while True:
+            number += 1
             try:
                 found = request()
             except ObjectError:
                 raise
             except (OSError, ValueError, self._client.exceptions.BaseError) as error:
-                if number == tries or not broke_off(error):
+                if has_answered(error) and not self._has_answered:  # it is there, and is given the time of one that works
+                    self._be_patient()
+                    continue
+                if tries == 1 or not broke_off(error):
                     raise problem(error, self._scheme, self._name, key) from None
+                if number >= tries or time.monotonic() - began > _LATER_S:
+                    raise self._broken(error, key, number) from None
                 time.sleep(random.uniform(0.5, 1.0) * _PAUSE_S * 2**number)
                 continue
             if not self._has_answered:
-                self._store, self._has_answered = self._opened(_LATER_S), True
+                self._be_patient()
             return found
-        raise AssertionError("the last try ends the loop")
+
+    def _be_patient(self) -> None:
+        self._store, self._has_answered = self._opened(_LATER_S), True
+
+    def _broken(self, error: BaseException, key: str, tries: int) -> RunError:
+        """The error of answers that break off again and again: that of one object if some of its content has come."""
+        if key and has_begun(error):
+            return ObjectError(f"the store ended the connection before all of it had come, {tries} times")
+        return problem(error, self._scheme, self._name, key)
 
 
 def _found(meta: Any) -> Found:

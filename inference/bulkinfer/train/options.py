@@ -75,6 +75,8 @@ class TrainConfig:
         group="data",
     )
     data_dir: str = option("", "folder of the data set; default $DATA_DIR, else data")
+    image_column: str = option("", "column of the pictures in Parquet and Arrow files; default by name or type", value="NAME")
+    label_column: str = option("", "column of the labels there; default by its name", value="NAME")
     class_order: str = option("text", "order of class folders whose names are whole numbers", choices=("text", "number"))
     download: bool = option(True, "fetch a small data set that is missing")
     check_pictures: bool = option(False, "decode every picture before the first update, and name all that cannot be used")

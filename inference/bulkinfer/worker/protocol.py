@@ -48,7 +48,8 @@ class RunSpec:
     of loader threads, `loader_processes` that of the processes that load for them (0: none). `reduce_to` is the short side in
     pixels that JPEGs may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the warm-up with zeros, 0:
     one run, None: the first batches warm up. `output` is None in a run without pictures; `metadata` goes into every part.
-    `locks` are those of the launcher, path -> token; a worker publishes nothing once one of them was lost.
+    `locks` are those of the launcher, path -> token; a worker publishes nothing once one of them was lost. `network_address` is
+    where the folder of the graph lies in a store, for hosts that lack it; empty: it does not.
     """
 
     input: str
@@ -69,6 +70,7 @@ class RunSpec:
     log_dir: str
     metadata: dict[str, Any]
     locks: dict[str, str]
+    network_address: str = ""
 
     @classmethod
     def from_launch(
@@ -113,6 +115,7 @@ class RunSpec:
                 "precision": {"asked": config.precision, "ran": choice.precision, "reason": choice.precision_reason},
             },
             locks=locks,
+            network_address=model.address,
         )
 
     def write(self, path: Path) -> None:

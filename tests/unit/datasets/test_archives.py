@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from bulkinfer.datasets import detect, read_dataset
 from bulkinfer.datasets.boxes import BOXES_FILE, BoxTable
@@ -136,6 +137,30 @@ def test_a_record_that_holds_no_picture_is_named(tmp_path: Path, record: bytes, 
     name = "train-00000-of-00001"
     where = f"{reason}, at byte {size} of {name}"
     assert refused(tmp_path) == f"{name}/00000001 in {tmp_path} is no picture ({where}): fetch that archive again"
+
+
+def test_columns_of_tables(tmp_path: Path) -> None:
+    """Two columns of bytes, and labels that are called like nothing that is known."""
+    for word, files in (("train", TRAIN), ("validation", VALID)):
+        of_class = [CLASSES[LABELS[name]] for name in files]
+        columns = {"file_name": list(files), "mask": [b"mask"] * len(files), "scan": list(files.values()), "kind": of_class}
+        write_parquet(tmp_path / "data" / f"{word}.parquet", pa.table(columns))
+    assert "--image_column" in refused(tmp_path / "data")
+    for split, files in (("train", TRAIN), ("valid", VALID)):
+        found, _ = read(tmp_path / "data", split, columns=("scan", "kind"))
+        expected = [(data, LABELS[name]) for name, data in sorted(files.items(), key=lambda item: (LABELS[item[0]], item[0]))]
+        assert (samples(found), found.class_names) == (expected, tuple(CLASSES))
+
+
+@pytest.mark.parametrize("kind", ["tar", "folders"])
+def test_columns_are_refused_where_there_are_none(tmp_path: Path, kind: str) -> None:
+    if kind == "tar":
+        write(tmp_path, kind)
+    else:
+        (tmp_path / "train" / "cat").mkdir(parents=True)
+        (tmp_path / "train" / "cat" / "1.jpg").touch()
+    with pytest.raises(UsageError, match=r"^--label_column is for files with columns .*: leave it out$"):
+        read(tmp_path, columns=("", "kind"))
 
 
 def boxes_of(found: FilePictures) -> list[list[list[float]]]:

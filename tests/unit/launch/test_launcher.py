@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from bulkinfer.commands import infer_launch
@@ -95,6 +95,7 @@ class Refusing:
     """An engine that does nothing and ends with an error."""
 
     signal, replaced = None, ()
+    nodes: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 

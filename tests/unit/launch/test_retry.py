@@ -452,7 +452,7 @@ def test_many_rows_of_one_part(tmp_path: Path) -> None:
     assert merge_module.merge(output, staging, job_file, before_rename=lambda: None) == (0, 2)
 
 
-def test_a_job_of_a_cluster_is_retried_on_this_host(tmp_path: Path) -> None:
+def test_a_job_of_a_cluster_is_retried_on_this_host_unless_asked_for(tmp_path: Path) -> None:
     """The cluster may be gone."""
     config = config_of(tmp_path, engine="inline")
     next(iter(Path(config.data_dir).iterdir())).write_bytes(b"no picture")
@@ -462,3 +462,7 @@ def test_a_job_of_a_cluster_is_retried_on_this_host(tmp_path: Path) -> None:
     write_sealed(path, described | {"config": described["config"] | {"engine": "ray", "ray_address": "gone:6379"}})
     plan = plan_retry(RetryConfig(config.output), Path(config.output))
     assert (plan.job.config.engine, plan.job.config.ray_address) == ("local", "")
+    asked = plan_retry(RetryConfig(config.output, engine="ray", ray_address="local"), Path(config.output))
+    assert (asked.job.config.engine, asked.job.config.ray_address) == ("ray", "local")
+    with pytest.raises(UsageError, match="belongs to --engine ray"):
+        plan_retry(RetryConfig(config.output, ray_address="local"), Path(config.output))

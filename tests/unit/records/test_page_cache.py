@@ -12,7 +12,7 @@ PAGE = pa.array([bytes(1000)])
 
 
 def test_the_last_pages_are_kept() -> None:
-    cache, made = PageCache(3 * PAGE.get_total_buffer_size()), list[int]()
+    cache, made = PageCache(3 * PAGE.get_total_buffer_size(), pa.Array.get_total_buffer_size), list[int]()
 
     def get(number: int) -> None:
         cache.get(number, lambda: made.append(number) or pa.array([bytes(1000)]))
@@ -23,14 +23,19 @@ def test_the_last_pages_are_kept() -> None:
 
 
 def test_two_pages_are_kept_however_large() -> None:
-    cache, made = PageCache(0), list[int]()
+    cache, made = PageCache(0, pa.Array.get_total_buffer_size), list[int]()
     for number in (0, 1, 0, 1, 2, 1, 0):
         cache.get(number, lambda number=number: made.append(number) or PAGE)  # type: ignore[misc]
     assert made == [0, 1, 2, 0]
 
 
 def test_threads_that_want_one_page_wait_for_it() -> None:
-    cache, started, may_end, made = PageCache(0), threading.Event(), threading.Event(), list[int]()
+    cache, started, may_end, made = (
+        PageCache(0, pa.Array.get_total_buffer_size),
+        threading.Event(),
+        threading.Event(),
+        list[int](),
+    )
 
     def make() -> pa.Array:
         made.append(1)
@@ -50,7 +55,7 @@ def test_threads_that_want_one_page_wait_for_it() -> None:
 
 
 def test_a_page_that_cannot_be_made_is_tried_again() -> None:
-    cache = PageCache(0)
+    cache = PageCache(0, pa.Array.get_total_buffer_size)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             cache.get("page", lambda: 1 // 0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,23 @@ def test_a_listing_has_what_is_below_the_prefix(server: Server, proxy: Proxy) ->
     assert [(each.key, each.size_bytes) for each in listed] == [("list/Z.jpg", 5), ("list/a/c.jpg", 5), ("list/b.jpg", 5)]
 
 
+def test_a_public_bucket_by_the_client_of_google(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """moto's server speaks the XML interface, which both have, but for signatures and conditional puts."""
+    server.put("public/a b.jpg", b"12345")
+    server.client.put_object_acl(Bucket=BUCKET, Key="public/a b.jpg", ACL="public-read")
+    server.client.put_bucket_acl(Bucket=BUCKET, ACL="public-read")
+    with reached_from_here(server):
+        monkeypatch.setenv("GOOGLE_BASE_URL", server.url)
+        monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+        store = Bucket("gs", BUCKET)
+        assert [(each.key, each.size_bytes) for page in store.list("public") for each in page] == [("public/a b.jpg", 5)]
+        assert store.get("public/a b.jpg", LIMIT, lambda _size: None) == b"12345"
+        assert store.get_range("public/a b.jpg", 3, 9)[0] == b"45"
+        assert store.find("public/a b.jpg").size_bytes == 5
+        with pytest.raises(StoreError, match="the bucket gs://none does not exist"):
+            Bucket("gs", "none").find("x")
+
+
 def test_a_conditional_put(proxy: Proxy) -> None:
     tag = here().put("lease", b"1", only_new=True)
     with pytest.raises(ConflictError):
@@ -106,9 +125,33 @@ def test_errors_that_pass_are_tried_again(server: Server, proxy: Proxy) -> None:
 
 def test_a_store_that_never_answered_is_soon_given_up(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FIRST_S", 0.5)
-    proxy.fault = lambda _number, _request: "503"
-    with pytest.raises(StoreError, match=rf"s3://{BUCKET} answered 503 .*after \d tries"):
+    proxy.fault = lambda _number, _request: "reset"
+    with pytest.raises(StoreError, match=rf"s3://{BUCKET} ended the connection after \d tries"):
         here().find("x")
+
+
+def test_a_store_that_is_busy_has_answered(server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.put("busy", b"1")
+    monkeypatch.setattr(module, "_FIRST_S", 0.1)
+    begun = time.monotonic()
+    proxy.fault = lambda _number, _request: "503" if time.monotonic() < begun + 0.5 else ""
+    assert here().find("busy").size_bytes == 1
+    monkeypatch.setattr(module, "_LATER_S", 0.1)
+    proxy.fault = lambda _number, _request: "503"
+    reached_again = Bucket("s3", BUCKET)
+    with pytest.raises(StoreError, match=rf"s3://{BUCKET} answered 503 after .*: wait until it recovers"):
+        reached_again.find("x")
+
+
+def test_an_object_that_always_breaks_off_costs_itself(server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.put("broken", bytes(1000))
+    monkeypatch.setattr(module, "_FIRST_S", 0.5)
+    monkeypatch.setattr(module, "_LATER_S", 0.5)
+    monkeypatch.setattr(module, "_BACKOFF", {**module._BACKOFF, "max_backoff": timedelta(milliseconds=200)})
+    proxy.fault = lambda _number, request: "cut" if b"broken" in request else ""
+    with pytest.raises(ObjectError, match=r"the store ended the connection before all of it had come, \d times"):
+        here().get("broken", LIMIT, lambda _size: None)
+    assert [each.key for page in here().list("") for each in page if each.key == "broken"] == ["broken"]
 
 
 def test_missing_credentials_and_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -122,6 +165,11 @@ def test_missing_credentials_and_packages(monkeypatch: pytest.MonkeyPatch, tmp_p
         Bucket("s3", "b").find("x")
     with pytest.raises(UsageError, match=r"az://c cannot be opened .*: set AZURE_STORAGE_ACCOUNT_NAME"):
         Bucket("az", "c")
+    for value in ("localhost:9000", "//hidden@host", "ftp://host", "http://"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", value)
+        with pytest.raises(UsageError, match=r"^AWS_ENDPOINT_URL is no address of a server: write it as https://host or http"):
+            Bucket("s3", "b")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(UsageError, match=r"gs://b needs the package obstore, which is not installed: pip install .*\[gcs\]"):
         Bucket("gs", "b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunError, StoreError
-from bulkinfer.stores.problems import broke_off, problem
+from bulkinfer.stores.problems import broke_off, has_answered, has_begun, problem
 
 
 class PermissionDeniedError(Exception):
@@ -23,7 +23,8 @@ def answer(status: int, code: str = "", retries: int = 0) -> str:
     after = f", after {retries} retries, max_retries: 9" if retries else ""
     body = f"<Error><Code>{code}</Code><Message>hidden</Message></Error>" if code else ""
     asked = f"Error performing GET http://host/b/k?sig=hidden in 3ms{after}"
-    return f"Generic S3 error: {asked} - Server returned non-2xx status code: {status} Words: {body}\n\nDebug source: hidden"
+    said = f"Server returned non-2xx status code: {status} Words: {body}"
+    return f"Generic S3 error: {asked} - {said}\n\nDebug source: RetryErrorImpl {{ hidden"
 
 
 CASES = [
@@ -44,9 +45,28 @@ CASES = [
         StoreError,
         "there are no credentials for s3://b",
     ),
-    (Exception("HTTP error: kind: Connect, hidden"), StoreError, "s3://b cannot be reached after one try"),
-    (Exception("after 3 retries - kind: Timeout, hidden"), StoreError, "s3://b does not answer after 4 tries"),
+    (Exception("RetryError { kind: Connect, hidden"), StoreError, "s3://b cannot be reached after one try"),
+    (Exception("after 3 retries - RetryError { kind: Timeout, hidden"), StoreError, "s3://b does not answer after 4 tries"),
     (Exception("kind: Decode, hidden"), StoreError, "s3://b ended the connection after one try"),
+    (Exception("RetryError { kind: Request hidden"), StoreError, "s3://b ended the connection after one try"),
+    (Exception("RetryError { inner: BareRedirect hidden"), StoreError, "s3://b lies in another region (a redirect without an"),
+    (Exception("RetryError { TooManyRedirects hidden"), StoreError, "s3://b does not answer as a store of objects does after"),
+    (Exception("InvalidListResponse { hidden"), StoreError, "s3://b does not answer as a store of objects does after one try"),
+    (Exception("MissingContentLength hidden"), StoreError, "s3://b does not answer as a store of objects does after one try"),
+    (Exception("UnexpectedRange { hidden"), StoreError, "s3://b does not answer as a store of objects does after one try"),
+    (
+        Exception("RetryError { kind: Connect InvalidCertificate"),
+        StoreError,
+        "s3://b has a certificate that is not valid after",
+    ),
+    (Exception("RetryError { kind: Connect InvalidContentType"), StoreError, "s3://b does not speak TLS where https:// asks"),
+    (Exception('RetryError { kind: Connect "dns error"'), StoreError, "s3://b has an endpoint whose name has no address after"),
+    (PermissionDeniedError(answer(403, "RequestTimeTooSkewed")), StoreError, "s3://b refuses requests by this machine's clock"),
+    (
+        PermissionDeniedError(answer(403, "InvalidObjectState")),
+        ObjectError,
+        "it is archived, and must be restored in the store",
+    ),
 ]
 
 
@@ -64,6 +84,7 @@ def test_the_error_of_an_object(error: Exception, kind: type[RunError], words: s
     [
         (Exception(answer(404)), "the bucket s3://b does not exist"),
         (PermissionDeniedError(answer(403, "AccessDenied")), "s3://b refuses access (AccessDenied)"),
+        (Exception(answer(400, "InvalidBucketName")), "s3://b cannot be listed (InvalidBucketName): check its name and AWS_E"),
     ],
 )
 def test_the_error_of_a_listing_is_about_the_bucket(error: Exception, words: str) -> None:
@@ -72,6 +93,14 @@ def test_the_error_of_a_listing_is_about_the_bucket(error: Exception, words: str
     assert str(found).startswith(words)
 
 
+def test_a_server_that_is_busy_has_answered() -> None:
+    assert has_answered(Exception(answer(503, "SlowDown", 7)))
+    assert not has_answered(PermissionDeniedError(answer(403, "AccessDenied")))
+    assert not has_answered(Exception("RetryError { kind: Connect, hidden"))
+
+
 def test_only_an_answer_that_broke_off_is_asked_for_again() -> None:
     """Everything else the client has repeated by itself, if that helps."""
-    assert [error for error, _, _ in CASES if broke_off(error)] == [CASES[13][0], CASES[15][0]]
+    found = [str(error) for error, _, _ in CASES if broke_off(error)]
+    assert found == ["kind: Decode, hidden", "RetryError { kind: Request hidden"]
+    assert list(map(has_begun, map(Exception, found))) == [True, False]

@@ -80,7 +80,7 @@ class Dispatcher:
     def handle(self, worker: Worker, event: Event) -> None:
         """Count what a worker reports, and give it its next step."""
         if isinstance(event, Ready):
-            worker.ready = True
+            worker.ready = not worker.ended  # one that had nothing to run has been killed by now
             self._failed_starts[worker.index] = 0
         elif isinstance(event, StepDone):
             worker.held.remove(event.step)

@@ -7,22 +7,19 @@ import importlib.util
 import logging
 import os
 import queue
+import secrets
 import signal
-import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bulkinfer.errors import UsageError, first_line
+from bulkinfer.errors import UsageError
 from bulkinfer.host.install_hint import install_command
+from bulkinfer.launch.engines.ray_address import LOCAL, found_token, given_address, refuses
 from bulkinfer.launch.engines.ray_node import Facts, NodeWorker, Question, inspect_node
 
-LOCAL = "local"  # of --ray_address: a cluster of this host, for this launch
-_CONNECT_S = 10.0
-# Ray speaks HTTP/2: what a client says first, and the type of the frame that a server answers with (RFC 9113, 3.4 and 6.5)
-_HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-_SETTINGS = b"\4"
 _CLOSE_S = 10.0  # without an answer of the head Ray waits for a minute, and then ends this process
 _LOCAL_STORE_BYTES = 100_000_000  # of the object store of such a cluster: nothing large is ever put there
 
@@ -41,33 +38,6 @@ def require_ray() -> None:
     """Raises UsageError that says how to install it if the package ray is not there."""
     if importlib.util.find_spec("ray") is None:
         raise UsageError(f"--engine ray needs the package ray, which is not installed: {install_command('ray')}")
-
-
-def require_answer(address: str) -> None:
-    """Raises UsageError if no cluster answers at HOST:PORT; Ray itself would try for minutes. '' stands for $RAY_ADDRESS."""
-    given = address or os.environ.get("RAY_ADDRESS", "")
-    if given in ("", LOCAL, "auto"):
-        return
-    if given.startswith("ray://"):
-        raise UsageError(
-            f"--ray_address {given}: a launch runs on a node of the cluster, not by Ray Client: start it there, for example "
-            "with ray job submit"
-        )
-    host, _, port = given.rpartition(":")
-    if not host or not port.isdecimal():
-        raise UsageError(f"--ray_address {given}: give HOST:PORT, as ray start --head prints it, or {LOCAL}")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S) as connection:
-            connection.sendall(_HTTP2_HELLO)
-            answer = connection.recv(9, socket.MSG_WAITALL)
-        why = "" if answer[3:4] == _SETTINGS else "something else does"
-    except (OSError, OverflowError) as error:
-        why = first_line(error)
-    if why:
-        raise UsageError(
-            f"--ray_address {given}: no Ray cluster answers there ({why}): check the address, and that ray start --head runs "
-            "on that host"
-        )
 
 
 class Cluster:
@@ -149,26 +119,46 @@ def connected(address: str) -> Iterator[Cluster]:
 
     Raises UsageError if there is no cluster, or it runs another version of Ray or Python.
     """
-    # before ray is loaded: nothing is sent anywhere, and the launch itself says what Ray would print of dead workers
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns that it will change its default
+    _set_environment(address)
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
-    own: dict[str, Any] = {}
-    if address == LOCAL:
-        own = {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES}
-    with _keeping_handlers():
+    options: contextlib.AbstractContextManager[dict[str, Any]]
+    options = _own_cluster() if address == LOCAL else contextlib.nullcontext({})
+    with options as own:
+        with _keeping_handlers():
+            try:
+                ray.init(address or "auto", log_to_driver=False, configure_logging=False, **own)
+            except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+                raise UsageError(_why_not(address, error)) from None
+        cluster = Cluster(ray)
         try:
-            ray.init(address or "auto", log_to_driver=False, configure_logging=False, **own)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise UsageError(_why_not(address, error)) from None
-    cluster = Cluster(ray)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
+            yield cluster
+        finally:
+            cluster.close()
+
+
+@contextlib.contextmanager
+def _own_cluster() -> Iterator[dict[str, Any]]:
+    """What ray.init takes for a cluster of this host; nothing of it is left after the block."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        yield {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES, "_temp_dir": folder}
+
+
+def _set_environment(address: str) -> None:
+    """What Ray reads when it is loaded: it sends nothing anywhere, and the launch itself says what Ray would print."""
+    for name, value in (
+        ("RAY_USAGE_STATS_ENABLED", "0"),
+        ("RAY_DEDUP_LOGS_SKIP_REGEX", "."),
+        ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),  # else Ray warns that it will change its default
+    ):
+        os.environ.setdefault(name, value)
+    if address == LOCAL:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # workers run as without Ray
+        if not found_token():  # else Ray makes one for all clusters to come, in the home folder
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    elif given := given_address(address):  # Ray itself sends no token to an address that is given, unless this says so
+        os.environ.setdefault("RAY_AUTH_MODE", "token" if refuses(given) else "disabled")
 
 
 def _why_not(address: str, error: Exception) -> str:

@@ -27,7 +27,7 @@ log = logging.getLogger("bulkinfer")
 NODE_FILES = "node-*.json"  # in the log folder of a launch
 
 _AGAIN_S = 30.0  # a node that could not be reached, and is not known to be gone, is checked again after so long
-_NODES_S = 5.0  # between two questions for the nodes that the cluster has
+_NODES_S = 2.0  # between two questions for the nodes that the cluster has
 _CHECK_S = 60.0  # a launch waits so long at most for the first nodes to be checked
 # Ray itself compares Python; the rows of a part do not depend on the version of pyarrow.
 _DECIDES_NOTHING = {"python", "pyarrow"}
@@ -160,8 +160,9 @@ class Hosts:
     def _question(self) -> Question:
         spec = self._spec
         return Question(
-            str(self._run_file), file_sha256(self._run_file), spec.locks, self._graph, spec.batch_size, spec.graph_sha256
-        )
+            str(self._run_file), file_sha256(self._run_file), spec.locks, self._graph, spec.batch_size, spec.graph_sha256,
+            spec.network_address,
+        )  # fmt: skip
 
     def _hear(self, node: Node, found: Facts | BaseException) -> None:
         self._later(lambda: self._note(node, found))

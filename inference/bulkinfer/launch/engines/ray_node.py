@@ -13,18 +13,23 @@ from pathlib import Path
 
 from bulkinfer.errors import BulkinferError, os_error_sentence
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.lease import is_held
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.host.cores import CoreBudget, ThreadPlan, core_budget
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.engines.worker_handle import start_worker
 from bulkinfer.model.card import check_graph_files
+from bulkinfer.model.stored_network import fetch_folder
+from bulkinfer.results.output_locks import is_lock_held
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import End, RunStep, StepDone, decode
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a node must have: the run file, by its hash, the locks of the launcher in it, and the graph with its weights."""
+    """What a node must have: the run file, by its hash, the locks of the launcher in it, and the graph with its weights.
+
+    A network that has an address in a store is fetched to the path that it has on the launcher's host.
+    """
 
     run_file: str
     run_file_sha256: str
@@ -32,6 +37,7 @@ class Question:
     graph: str
     batch_size: int
     graph_sha256: str
+    network_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +60,11 @@ def _problem(asked: Question) -> str:
         if file_sha256(Path(asked.run_file)) != asked.run_file_sha256:
             return f"finds another {asked.run_file} than the launcher wrote: {shared}"
         for path, token in asked.locks.items():
-            if not is_held(Path(path), token):
+            if not is_lock_held(path, token):
                 return f"does not find the launcher's {path}: {shared}"
+        if asked.network_address and not Path(asked.graph).exists():
+            fetch_folder(asked.network_address, Path(asked.graph).parent, asked.batch_size)
+        open_regular(asked.graph).close()  # raises FileNotFoundError
         card, sidecar, graph = check_graph_files(Path(asked.graph).parent, asked.batch_size)
         if sidecar.sha256 != asked.graph_sha256:
             return f"has another {asked.graph} than the launcher: copy the folder of the network again"
@@ -67,7 +76,7 @@ def _problem(asked: Question) -> str:
     except OSError as error:
         return f"cannot read what it needs: {os_error_sentence(error)}"
     except BulkinferError as error:
-        return f"cannot use the network: {error}"
+        return f"cannot read what it needs: {error}"
     return ""
 
 

@@ -17,7 +17,7 @@ from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.host.number_text import size_text
 from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
-from bulkinfer.records.manifest_rows import KEY_COLUMNS, filled_table, raw_key_column
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, filled_table, raw_key_column
 from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.records.sources.archives import TABLES, check_names
 from bulkinfer.records.sources.folder import Picture, Scan, counted
@@ -46,7 +46,12 @@ class ArchiveLines:
         """The lines start..end (exclusive) with these columns of ARCHIVE_SCHEMA."""
         wanted = [name for name in _OWN_COLUMNS if name in columns]
         has_labels = "label" in columns
-        for table in self.index.lines.blocks([*wanted, "label", "class_name"] if has_labels else wanted or ["key"], start, end):
+        of_labels = (["label"] if self.own_labels.by_name is None else ["class_name"]) if has_labels else []
+        if not wanted and not of_labels:  # all of these columns are null: nothing is read
+            for first in range(start, end, ROWS):
+                yield filled_table({}, columns, min(ROWS, end - first))
+            return
+        for table in self.index.lines.blocks([*wanted, *of_labels], start, end):
             given = {name: table[name] for name in wanted}
             if has_labels:
                 given["label"] = self._labels(table, start)
@@ -111,10 +116,10 @@ def wanted_columns(image_column: str, label_column: str) -> tuple[str, ...]:
     return (image_column, label_column) if image_column or label_column else ()
 
 
-def refuse_columns(image_column: str, label_column: str, shown: str) -> None:
-    """Raises UsageError if a column is named for pictures that lie in no table."""
-    if wanted_columns(image_column, label_column):
-        flag = "--image_column" if image_column else "--label_column"
+def refuse_columns(columns: tuple[str, ...], shown: str) -> None:
+    """Raises UsageError if a column is named, as wanted_columns gives them, for pictures that lie in no table."""
+    if columns:
+        flag = "--image_column" if columns[0] else "--label_column"
         raise UsageError(
             f"{flag} is for files with columns (Parquet, Arrow, CSV, JSON Lines), and {shown} has none: leave it out"
         )
@@ -136,8 +141,7 @@ def open_archives(
         place = whole_path(data_dir) if address_of(data_dir) else os.path.realpath(os.fsencode(data_dir))
         names = [os.path.basename(place)]
     if not any(kind_by_name(name) in TABLES for name in names):
-        image_column, label_column = columns or ("", "")
-        refuse_columns(image_column, label_column, printable(root))
+        refuse_columns(columns, printable(root))
     index = open_index(root, names, columns)
     _refuse_without_pictures(index, names)
     given = find_labels(labels, _inside(index)) if labels else None

@@ -6,9 +6,7 @@ An archive of another size or time than its entry says is read again, and no oth
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from bulkinfer.errors import UsageError
-from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.records.archives.index_file import INDEX_SCHEMA, make_index, open_file
+from bulkinfer.records.kept_files import can_be_written, kept_places
 from bulkinfer.records.manifest_file import FileLines
 from bulkinfer.records.sources.archive_names import INDEX_FILE
 from bulkinfer.records.sources.archives import archives_at
@@ -79,11 +77,11 @@ def open_index(root: bytes, names: Sequence[bytes], columns: tuple[str, ...] = (
     Raises UsageError for an archive that cannot be read, and for an index that can be kept nowhere.
     """
     wanted = archives_at(root, [(name, columns) for name in sorted(names)])
-    places = _places(root)
+    places = kept_places(root, INDEX_FILE)
     for path in places:
         if (found := _read(root, path, wanted)) is not None:
             return found
-    writable = [place for place in places if _can_be_written(place)]
+    writable = [place for place in places if can_be_written(place)]
     if not writable:
         places_tried = f"neither there nor in {places[-1].parent}: make one of the two writable"
         if len(places) == 1:
@@ -100,25 +98,6 @@ def open_index(root: bytes, names: Sequence[bytes], columns: tuple[str, ...] = (
             found = _read(root, path, wanted)
     assert found is not None, "it has just been made"
     return found
-
-
-def _places(root: bytes) -> tuple[Path, ...]:
-    """Where the index of a folder may lie, in the order in which they are tried. That of a store lies in the cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "bulkinfer", "archives").absolute()
-    address = address_of(root)
-    name = hashlib.sha256(root if address else os.path.realpath(root)).hexdigest()[:24]
-    in_cache = cache / f"{name}.parquet"
-    return (in_cache,) if address else (Path(os.fsdecode(root), INDEX_FILE), in_cache)
-
-
-def _can_be_written(path: Path) -> bool:
-    """Whether the folder of a file can be written to; that of a cache is made."""
-    if path.name != INDEX_FILE:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            return False
-    return os.access(path.parent, os.W_OK | os.X_OK) and not os.statvfs(path.parent).f_flag & os.ST_RDONLY
 
 
 def _read(root: bytes, path: Path, wanted: Sequence[Archive]) -> ArchiveIndex | None:

@@ -1,4 +1,4 @@
-"""partition_dataset --mode tar and tfrecord: loose pictures packed into archives of a wanted size, with their labels.
+"""partition_dataset --mode tar and tfrecord: pictures packed into archives of a wanted size, with their labels.
 
 Archives are called NAME-00000-of-00012, as TensorFlow names them, with .tar behind it for tar files, which are those of
 WebDataset. Pictures stay in the order of their keys. labels.txt beside the archives has the names of the classes.
@@ -9,13 +9,18 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from bulkinfer.config import PartitionConfig
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import RecordError, RunError, UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import publishing, remove_stale_temporaries, safe_name
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.files.user_path import made_folder
@@ -25,18 +30,21 @@ from bulkinfer.records.archives.archive_labels import LABELS_FILE, listed_names,
 from bulkinfer.records.find_records import Found, log_lines
 from bulkinfer.records.layout import carries_dataset
 from bulkinfer.records.manifest import Manifest
-from bulkinfer.records.manifest_rows import ROWS, Entry, as_lines
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, Entry, as_lines, raw_key_column
 from bulkinfer.records.partitions.partition import only_one
+from bulkinfer.records.place import is_stored
+from bulkinfer.records.read_place import read_place
 from bulkinfer.records.sources.archive_names import COUNTED
 from bulkinfer.records.sources.archives import PackedPicture, write_archive
 from bulkinfer.records.sources.folder import counted, first_names
-from bulkinfer.types import printable, printable_path
+from bulkinfer.types import Place, printable, printable_path
 
 log = logging.getLogger("bulkinfer")
 
 _SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
 _ENDS = {"tar": ".tar", "tfrecord": ""}
 _AROUND = 2048  # bytes around a picture in an archive
+_AT_ONCE, _HELD_BYTES = 64, 256 << 20  # pictures of a store that are read at once, and bytes of them that are held
 _MOST_BYTES = (1 << 31) - (1 << 20)  # of a picture: a TFRecord takes no more
 
 
@@ -66,18 +74,27 @@ def pack_archives(config: PartitionConfig, found: Found) -> bool:
         new = [archive for archive in archives if archive.name not in there or not _holds(output, archive, found, label_of)]
         _write_labels(output, label_of)
         for number, archive in enumerate(new, 1):
-            _write(config.mode, output / archive.name, _entries(found, archive), found, label_of)
+            _write(config.mode, output / archive.name, found.root, _entries(found, archive), label_of)
             log.info(
                 f"  {archive.name}: {counted(archive.end - archive.start, 'picture')}; {number:,} of {len(new):,} archives"
             )
         open_index(os.fsencode(os.path.realpath(output)), [archive.name.encode() for archive in archives])
-    done = f"packed {counted(len(found.entries) - len(found.missing), 'picture')} into {counted(len(archives), 'archive')}"
+    missing = _missing(found)
+    done = f"packed {counted(len(found.entries) - len(missing), 'picture')} into {counted(len(archives), 'archive')}"
     log_lines([f"{done} of {printable_path(output)}" if new else "nothing to do: all archives exist already"])
-    if found.missing:
-        log.warning(
-            f"left out, missing or not accessible: {counted(len(found.missing), 'picture')}: {first_names(found.missing)}"
-        )
-    return not found.missing and not found.unread
+    if missing:
+        log.warning(f"left out, missing or not accessible: {counted(len(missing), 'picture')}: {first_names(missing)}")
+    return not missing and not found.unread
+
+
+def _missing(found: Found) -> list[bytes]:
+    """The keys of pictures that are not there, and of records without one."""
+    without = list[bytes]()
+    for start in range(0, len(found.entries), ROWS):
+        lines = as_lines(found.entries[start : start + ROWS])
+        for block in lines.blocks([*KEY_COLUMNS, "size_bytes"], 0, len(lines)):
+            without += raw_key_column(block).filter(pc.is_null(block["size_bytes"])).to_pylist()
+    return without
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +159,14 @@ def _refuse_others(output: Path, archives: Sequence[_Archive]) -> set[str]:
     return there & wanted
 
 
-def _entries(found: Found, archive: _Archive) -> Iterator[Entry]:
-    """The entries of an archive that have a file."""
+def _entries(found: Found, archive: _Archive) -> Iterator[tuple[Entry, Place]]:
+    """The entries of an archive that have a picture, and where that lies."""
     for start in range(archive.start, archive.end, ROWS):
         lines = as_lines(found.entries[start : min(start + ROWS, archive.end)])
-        yield from (entry for entry in Manifest(lines, found.root, "manifest", "").entries() if entry.size_bytes is not None)
+        manifest = Manifest(lines, found.root, "manifest", "", found.archives)
+        for entry, record in zip(manifest.entries(), manifest.records(), strict=True):
+            if entry.size_bytes is not None:
+                yield entry, record.place
 
 
 def _holds(output: Path, archive: _Archive, found: Found, labels: _Labels) -> bool:
@@ -158,27 +178,53 @@ def _holds(output: Path, archive: _Archive, found: Found, labels: _Labels) -> bo
         return False
     blocks = lines.blocks(["size_bytes", "label"], 0, len(lines))
     there = [pair for block in blocks for pair in zip(*(column.to_pylist() for column in block.columns), strict=True)]
-    return there == [(entry.size_bytes, labels.of(entry)) for entry in _entries(found, archive)]
+    return there == [(entry.size_bytes, labels.of(entry)) for entry, _ in _entries(found, archive)]
 
 
-def _write(mode: str, path: Path, entries: Iterator[Entry], found: Found, labels: _Labels) -> None:
+def _write(mode: str, path: Path, root: bytes, entries: Iterator[tuple[Entry, Place]], labels: _Labels) -> None:
     """Publish an archive, whole or not at all."""
 
     def pictures() -> Iterator[PackedPicture]:
-        for entry in entries:
-            file = os.path.join(found.root, entry.key)
-            try:
-                data = read_bytes(os.fsdecode(file), _MOST_BYTES, error=RunError)
-            except OSError as error:
-                reason = error.strerror or str(error)
-                raise RunError(
-                    f"{printable(file)} cannot be read ({reason}): repair or remove it, and run this again"
-                ) from None
+        for entry, data in _contents(root, entries):
             label = labels.of(entry)
             yield PackedPicture(entry.key, data, label, "" if label is None else labels.names[label])
 
     with publishing(path) as temporary, temporary.open("wb") as file:
         write_archive(mode, file, pictures())
+
+
+def _contents(root: bytes, entries: Iterator[tuple[Entry, Place]]) -> Iterator[tuple[Entry, bytes]]:
+    """Entries with their pictures; of a store many are read at once, within bounds of memory."""
+    if not is_stored(root):
+        yield from ((entry, _content(entry.key, place)) for entry, place in entries)
+        return
+    coming, held = deque[tuple[Entry, Future[bytes]]](), 0
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for entry, place in entries:
+            size = entry.size_bytes or 0
+            while coming and (len(coming) >= 2 * _AT_ONCE or held + size > _HELD_BYTES):
+                held -= coming[0][0].size_bytes or 0
+                first, content = coming.popleft()
+                yield first, content.result()
+            held += size
+            coming.append((entry, pool.submit(_content, entry.key, place)))
+        yield from ((first, content.result()) for first, content in coming)
+
+
+def _content(key: bytes, place: Place) -> bytes:
+    """The bytes of a picture, wherever it lies."""
+    name = printable(place if isinstance(place, bytes) else key)
+    try:
+        if isinstance(place, bytes) and not address_of(place):
+            return read_bytes(os.fsdecode(place), _MOST_BYTES, error=RunError)
+        return read_place(place, _MOST_BYTES)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except RecordError as error:
+        if error.stage == "decode":  # it is empty, which an archive may hold as a folder does
+            return b""
+        reason = error.message
+    raise RunError(f"{name} cannot be read ({reason}): repair or remove it, and run this again")
 
 
 def _write_labels(output: Path, labels: _Labels) -> None:

@@ -12,9 +12,10 @@ _ENDS = {
     b".tar": "tar", b".zip": "zip", b".tfrecord": "tfrecord", b".tfrecords": "tfrecord", b".tfrec": "tfrecord",
     b".parquet": "parquet", b".parq": "parquet", b".arrow": "arrow", b".feather": "arrow", b".ipc": "arrow",
 }  # fmt: skip
+_TAR_GZ = (b".tar.gz", b".tgz")
 _COMPRESSED = re.compile(rb"(?P<bare>.+)\.(?:gz|bz2|xz|zst)|.+\.(?:tgz|tbz2|txz)", re.DOTALL | re.IGNORECASE)
-# One of a set, as TensorFlow names them: train-00000-of-01024, x.tfrecord-00000-of-00010, x-00000-of-00012.tar.
-COUNTED = re.compile(rb"(?P<stem>.+[-_.])(?P<number>[0-9]{5,})-of-(?P<count>[0-9]{5,})(?P<end>\.[a-z]+)?", re.DOTALL)
+# One of a set, as TensorFlow names them: train-00000-of-01024, x.tfrecord-00000-of-00010, x-00000-of-00012.tar, and with .gz.
+COUNTED = re.compile(rb"(?P<stem>.+[-_.])(?P<number>[0-9]{5,})-of-(?P<count>[0-9]{5,})(?P<end>\.[a-z]+(?:\.gz)?)?", re.DOTALL)
 
 
 # What bulkinfer writes: rows, manifests, times, indexes. Such files hold no pictures, wherever they lie.
@@ -30,6 +31,8 @@ def kind_by_name(name: bytes) -> str:
     lower = os.path.basename(name).lower()
     if _OWN.fullmatch(lower):
         return ""
+    if lower.endswith(_TAR_GZ):
+        return "tar.gz"
     if match := _COMPRESSED.fullmatch(lower):
         is_archive = match["bare"] is None or kind_by_name(match["bare"]) not in ("", COMPRESSED)
         return COMPRESSED if is_archive else ""

@@ -20,6 +20,7 @@ from bulkinfer.types import Archive, printable, shell_word
 # A kind of archives -> its module, which has the functions of a Kind.
 KINDS = {
     "tar": "bulkinfer.records.sources.tar",
+    "tar.gz": "bulkinfer.records.sources.tar_gz",
     "zip": "bulkinfer.records.sources.zip",
     "tfrecord": "bulkinfer.records.sources.tfrecord",
     "parquet": "bulkinfer.records.sources.parquet",
@@ -27,6 +28,8 @@ KINDS = {
 }
 TABLES = ("parquet", "arrow")  # kinds whose pictures are the values of a column
 
+# The program that unpacks a file, by the end of its name.
+_UNPACKING = {b".gz": "gunzip", b".bz2": "bunzip2", b".tbz2": "bunzip2", b".xz": "unxz", b".txz": "unxz", b".zst": "unzstd"}
 _MOST_NAMED = 99  # missing archives that are counted
 _ASKED_AT_ONCE = 32  # of a store
 
@@ -57,7 +60,10 @@ class PackedPicture(NamedTuple):
 
 
 class ArchiveFile(Protocol):
-    """An open archive: its name for messages, its size, and its bytes."""
+    """An open archive: as it was listed, with its whole path; its name for messages, its size, and its bytes."""
+
+    @property
+    def archive(self) -> Archive: ...
 
     @property
     def name(self) -> str: ...
@@ -138,9 +144,12 @@ def check_names(root: bytes, names: Iterable[bytes]) -> None:
 
 def refuse_compressed(path: bytes) -> None:
     """Raises UsageError for a compressed archive."""
+    word, end = shell_word(os.fsdecode(path)), os.path.splitext(path)[1].lower()
+    name = os.fsdecode(path) + ".gz"
+    how = f"{_UNPACKING[end]} {word}" if end in _UNPACKING else f"mv {word} {shell_word(name)} && gunzip {shell_word(name)}"
     raise UsageError(
-        f"{printable(path)} is compressed, as by gzip, and no picture can be found in it without reading all before it: "
-        f"unpack it first, as with gunzip {shell_word(os.fsdecode(path))}"
+        f"{printable(path)} is compressed, and no picture can be found in it without reading all before it: unpack it first, "
+        f"as with {how}"
     )
 
 

@@ -29,8 +29,8 @@ from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.records.sources.folder import Picture, Scan
 from bulkinfer.records.sources.list_paths import key_below, spellings
 from bulkinfer.records.sources.match_names import leads_out, match_names
-from bulkinfer.records.sources.named_file import read_named_file
-from bulkinfer.types import printable, printable_path
+from bulkinfer.records.sources.named_file import read_named_file, shown_file
+from bulkinfer.types import printable
 
 _COCO_NAME_GROUP = r"COCO_[A-Za-z]+[0-9]{4}_(?P<id>[0-9]{12})\.[A-Za-z]+"
 _COCO_NAME = re.compile(_COCO_NAME_GROUP.encode())
@@ -120,7 +120,7 @@ def read_annotations(path: Path, data_dir: bytes, flag: str = "--annotations") -
     Raises UsageError, which begins with `flag`, if it is missing or not of that shape.
     """
     data = read_named_file(path, flag)
-    sha256, shown = hashlib.sha256(data).hexdigest(), printable_path(path)
+    sha256, shown = hashlib.sha256(data).hexdigest(), shown_file(path)
     try:
         text = data.decode("utf-8-sig")
         del data  # up to half a gigabyte

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bulkinfer.errors import UsageError
 from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, counted
-from bulkinfer.records.sources.named_file import read_named_file
-from bulkinfer.types import printable, printable_path
+from bulkinfer.records.sources.named_file import read_named_file, shown_file
+from bulkinfer.types import printable
 
 log = logging.getLogger("bulkinfer")
 
@@ -48,7 +48,7 @@ class LabelTable:
 
 def read_label_table(path: Path, flag: str) -> LabelTable:
     """Read a table of labels. Raises UsageError, which begins with `flag`, if it is missing or no such table."""
-    shown = printable_path(path)
+    shown = shown_file(path)
     data = read_named_file(path, flag, _MOST_BYTES)
     try:
         labels, has_header, num_without = _labels(data)

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,8 +103,8 @@ class StoredPictures:
     scan: Scan
 
     def with_names(self) -> Scan:
-        """A scan with the keys of all pictures, in memory, for what matches names with them."""
-        return Scan(self.root, [Picture(key, None) for key in self.lines.all_keys()])
+        """The scan with the keys and sizes of all pictures, in memory, for what matches names with them."""
+        return replace(self.scan, pictures=[*map(Picture, self.lines.all_keys(), self.lines.sizes_bytes())])
 
 
 @dataclass

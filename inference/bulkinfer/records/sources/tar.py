@@ -6,6 +6,7 @@ packed_folder.py says which members are pictures, and what their labels are.
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,10 +21,9 @@ from bulkinfer.records.sources.archives import (
     PackedPicture,
     PictureReader,
     read_part,
-    refuse_compressed,
 )
 from bulkinfer.records.sources.packed_folder import PackedFolder, link_target, path_inside
-from bulkinfer.types import printable
+from bulkinfer.types import printable, shell_word
 
 _GZIP = b"\x1f\x8b"
 _ENCODING = ("utf-8", "surrogateescape")
@@ -75,7 +75,10 @@ def _add(archive: tarfile.TarFile, name: bytes, data: bytes) -> None:
 def list_pictures(file: Any, path: bytes, left_out: Counter[str], _columns: tuple[str, ...] = ()) -> Iterator[ListedPicture]:
     """The pictures of an open archive in order; see archives.Kind."""
     if file.read(2) == _GZIP:
-        refuse_compressed(path)
+        word, renamed = shell_word(os.fsdecode(path)), shell_word(os.fsdecode(path) + ".gz")
+        raise UsageError(
+            f"{printable(path)} is compressed by gzip, and its name does not say so: rename it, as with mv {word} {renamed}"
+        )
     size = file.seek(0, 2)
     file.seek(0)
     folder = PackedFolder(left_out)

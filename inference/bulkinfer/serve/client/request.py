@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 
 from bulkinfer.errors import RunError, UsageError, first_line, os_error_reason
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.host.console import STDOUT, say
 from bulkinfer.insight.class_names import ClassNames
@@ -84,7 +85,8 @@ def _measure(config: RequestConfig, clients: list[list[Client]]) -> tuple[Measur
 
 def _class_names(config: RequestConfig) -> ClassNames:
     """The classes by the card of the network in --model_path; without it only numbers mean a class."""
-    card = readable_card(named_folder(config.model_path, config.model_name)[0]) if config.labels else None
+    is_here = bool(config.labels) and not address_of(config.model_path)
+    card = readable_card(named_folder(config.model_path, config.model_name)[0]) if is_here else None
     return ClassNames(card.labels if card else ())
 
 

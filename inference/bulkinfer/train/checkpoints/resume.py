@@ -21,7 +21,7 @@ _PAST = (
     "norm_momentum", "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite",
     "relu", "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer",
     "train_only", "train_from", "ema", "seed", "class_order", "updates_per_epoch", "shuffle", "lars_skip",
-    "use_boxes",
+    "use_boxes", "image_column", "label_column",
 )  # fmt: skip
 _AGAIN = {
     "num_samples": "put the pictures back that were taken out, which keeps the numbers of the others; an empty file in the "

@@ -14,6 +14,7 @@ from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import core_budget
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.records.archives.archive_dataset import wanted_columns
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.made_up import generated_samples, synthetic_samples
 from bulkinfer.train.data.options import training_data_dir
@@ -141,7 +142,8 @@ def read_split(
     if config.dataset in SETS and not find_reader(config.dataset).holds(place):
         folder = folder_of(config.dataset, place) or place
     class_order = class_order or config.class_order
-    return read_dataset(config.dataset, folder, split, class_order=class_order, with_boxes=with_boxes)
+    columns = wanted_columns(config.image_column, config.label_column)
+    return read_dataset(config.dataset, folder, split, class_order=class_order, with_boxes=with_boxes, columns=columns)
 
 
 def samples_of(

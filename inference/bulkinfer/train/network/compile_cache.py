@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bulkinfer.errors import first_line
+from bulkinfer.files.user_cache import user_cache
 from bulkinfer.files.user_path import real_path
 
 log = logging.getLogger("bulkinfer")
@@ -58,7 +59,7 @@ def _is_set(name: str) -> bool:
 
 def _users_folder() -> Path | None:
     """The folder in the user's cache; None, with a warning, if somebody else could write to it."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "bulkinfer", "compiled").absolute()
+    folder = user_cache("compiled")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         reason = why_not_private(folder)

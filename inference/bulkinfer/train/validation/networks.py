@@ -73,7 +73,8 @@ def open_subject(config: ValidateConfig) -> Subject:
         )
     options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device,
                           num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random,
-                          on_bad_picture=config.on_bad_picture)  # fmt: skip
+                          on_bad_picture=config.on_bad_picture, image_column=config.image_column,
+                          label_column=config.label_column)  # fmt: skip
     options = with_data_found(options)
     return _random(name, config, options) if is_random else _published(name, config, options)
 

@@ -23,6 +23,10 @@ class ValidateConfig:
     config_path: str = option("", "YAML file with named sets of options; default: the one of bulkinfer", value="FILE")
     again: bool = option(False, "validate again the checkpoints that are in validation.csv of the run")
     data_dir: str = option("", "folder of the data set; default: that of the run")
+    image_column: str = option(
+        "", "column of the pictures in Parquet and Arrow files; default: by name or type, or that of the run", value="NAME"
+    )
+    label_column: str = option("", "column of the labels there; default: by its name, or that of the run", value="NAME")
     dataset: str = option("", "without PATH: name of the data set, if --data_dir may hold several", aliases=("data",))
     on_bad_picture: str = option(
         "stop",

@@ -106,9 +106,12 @@ def checkpoints_of(path: Path) -> list[Path]:
 def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
     """The options of the run that a checkpoint belongs to, with the data options given now."""
     options = TrainConfig(**options_of_state(found.state))
+    of_run = ("", "") if config.data_dir else (options.image_column, options.label_column)
     return replace(
         options,
         data_dir=config.data_dir or options.data_dir,
+        image_column=config.image_column or of_run[0],
+        label_column=config.label_column or of_run[1],
         num_workers=config.num_workers,
         cache_mb=config.cache_mb,
         device=config.device,

@@ -156,3 +156,14 @@ def test_a_worker_that_comes_too_late_is_killed(is_over: bool) -> None:
     late = FakeWorker(1)
     dispatcher.add(late)
     assert (late.is_killed, late.ended) == (True, is_over)
+
+
+def test_a_worker_that_is_ready_when_all_is_done_has_not_died() -> None:
+    dispatcher, _, (first,) = begun(1, split_step(Step(0, 0, 2), 2))
+    late = FakeWorker(1)
+    dispatcher.add(late)
+    finish(dispatcher, first)
+    assert (dispatcher.is_over, late.is_killed) == (True, True)
+    dispatcher.handle(late, Ready({}, 0.1, 0.0, {}, 1))
+    assert not dispatcher.lost(late, "ended by signal 9 (SIGKILL)", is_clean=False)
+    assert dispatcher.replaced == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bulkinfer.worker.protocol import Command, End, Ended, Ready, RunSpec, RunSt
 
 from tests.fake_interpreter import write_interpreter
 from tests.launches import launch_of, plan_of
+from tests.memory_store import put_in_place
 
 SHARED = "logs, results, pictures and network must lie in a file system that all nodes have, under the same paths"
 
@@ -58,6 +60,14 @@ def test_a_node_without_the_network_is_described(question: Question, tmp_path: P
     assert inspect_node(replace(question, graph_sha256="0" * 64)).problem.startswith(f"has another {question.graph}")
     (folder / "card.json").unlink()
     assert "card.json" in inspect_node(question).problem
+
+
+def test_a_network_in_a_store_is_fetched(question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = put_in_place(monkeypatch, tmp_path / "cache")
+    store.put_folder(tmp_path / "models", "models")
+    shutil.rmtree(tmp_path / "models")
+    assert inspect_node(replace(question, network_address="s3://bucket/models/tiny")).problem == ""
+    assert Path(question.graph).is_file()
 
 
 def test_commands_that_overtake_each_other_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

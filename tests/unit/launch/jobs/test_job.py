@@ -67,7 +67,7 @@ FREE = {
     "num_devices": 8, "num_workers": 3, "streams": 5, "batches_per_step": 11, "log_path": "elsewhere", "output": "there",
     "overwrite": True, "dry_run": True, "iterations": 9, "data_dir": "/mnt", "engine": "inline", "max_failures": 9,
     "processes_per_device": 2, "threads_per_stream": 3, "tuned_for": "another host", "stall_timeout_s": 7,
-    "loader_processes": -1, "shard": "3/16",
+    "loader_processes": -1, "shard": "3/16", "ray_address": "head:6379",
 }  # fmt: skip
 
 
@@ -84,6 +84,8 @@ def test_every_setting_either_decides_or_is_free() -> None:
         "save_precision",
         "skip_done",
         "labels",
+        "image_column",
+        "label_column",
     }
 
 

@@ -68,7 +68,7 @@ def test_a_folder_a_single_archive_and_a_link_to_it(tmp_path: Path) -> None:
 def test_archives_below_other_folders_and_beside_pictures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_tar(tmp_path / "data" / "a" / "b" / "0.tar", FILES)
     assert next(record.key for record in records(open_dataset(tmp_path / "data"))) == b"a/b/0.tar/a.jpg"
-    pictures.write_files(tmp_path / "data", {"x.jpg": b"x", "old.tgz": b"y"})
+    pictures.write_files(tmp_path / "data", {"x.jpg": b"x", "old.tbz2": b"y"})
     assert [record.key for record in records(open_dataset(tmp_path / "data"))] == [b"x.jpg"]
     assert [record.message for record in caplog.records if "warning" in record.message] == [
         f"warning: not read: a/b/0.tar in {tmp_path / 'data'}, which holds pictures as well: to read archives, give a folder "

@@ -17,6 +17,7 @@ from bulkinfer.records.partitions.make_partitions import make_partitions
 from bulkinfer.records.read_place import read_place
 
 from tests import pictures
+from tests.archives import picture_table, write_arrow, write_parquet, write_tar, write_tar_gz, write_tfrecord, write_zip
 
 MODES = ("tar", "tfrecord")
 CLASSES = ("ant", "bee", "cat")
@@ -188,13 +189,58 @@ def test_pictures_that_are_not_there_are_left_out_and_named(
     assert caplog.records[-1].message == "left out, missing or not accessible: 1 picture: ant/gone.jpg"
 
 
+ARCHIVES: dict[str, Callable[[Path, dict[str, bytes], dict[str, int]], object]] = {
+    ".tar": write_tar,
+    ".tar.gz": write_tar_gz,
+    ".zip": write_zip,
+    ".parquet": lambda path, files, labels: write_parquet(path, picture_table(files, labels, CLASSES)),
+    ".arrow": lambda path, files, labels: write_arrow(path, picture_table(files, labels, CLASSES)),
+    ".tfrecord": lambda path, files, labels: write_tfrecord(path, files, {name: n + 1 for name, n in labels.items()}),
+}
+
+
+@pytest.mark.parametrize("end", ARCHIVES)
+@pytest.mark.parametrize("mode", MODES)
+def test_pictures_of_archives_are_packed_again(tmp_path: Path, end: str, mode: str) -> None:
+    """Byte by byte and with their labels; an empty file as well."""
+    files = photos(6) | {"bee/empty.jpg": b""}
+    labels = {name: CLASSES.index(name[:3]) for name in files}
+    (tmp_path / "data").mkdir()
+    ARCHIVES[end](tmp_path / "data" / f"x{end}", files, labels)
+    assert pack(tmp_path / "data", mode, labels="")
+    (partition,) = open_dataset(tmp_path / "packed").partitions
+    found = {record.key.rpartition(b"/")[2].decode(): record for record in partition.manifest.records()}
+    assert {name: record.label for name, record in found.items()} == {
+        name.rpartition("/")[2]: label for name, label in labels.items()
+    }
+    for name, data in files.items():
+        if data:
+            assert read_place(found[name.rpartition("/")[2]].place, 1 << 20) == data
+    assert pack(tmp_path / "data", mode, labels="")  # changes nothing
+
+
+def test_rows_without_a_picture_are_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_parquet(tmp_path / "data" / "x.parquet", picture_table({**photos(3), "none.jpg": None}))
+    assert not pack(tmp_path / "data", "tar", labels="")
+    assert open_dataset(tmp_path / "packed").num_records == 3
+    assert caplog.records[-1].message == "left out, missing or not accessible: 1 picture: x.parquet/none.jpg"
+
+
+def test_a_member_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    files = photos(3)
+    data = write_zip(tmp_path / "data" / "x.zip", files).read_bytes()
+    first = next(iter(files.values()))
+    (tmp_path / "data" / "x.zip").write_bytes(data.replace(first, first[:-1] + b"?"))
+    with pytest.raises(RunError, match=r"x\.zip/ant/000\.jpg cannot be read \(.*checksum\): repair or remove it"):
+        pack(tmp_path / "data", "tar", labels="")
+    assert not (tmp_path / "packed").exists()
+
+
 def test_refusals(tmp_path: Path) -> None:
     pictures.write_files(tmp_path / "photos", photos(3))
     pack(tmp_path / "photos", "tar")
     with pytest.raises(UsageError, match=r"holds photos-00000-of-00001\.tar of another packing, by --archive_mb or --mode"):
         pack(tmp_path / "photos", "tfrecord")
-    with pytest.raises(UsageError, match="--mode tar is for pictures in files of their own, and these lie in archives"):
-        pack(tmp_path / "packed", "tar", "again", labels="")
     make_partitions(PartitionConfig(data_dir=str(tmp_path / "photos"), output=str(tmp_path / "parts")))
     with pytest.raises(UsageError, match="parts holds partitions: give another folder for the archives"):
         pack(tmp_path / "photos", "tar", "parts")

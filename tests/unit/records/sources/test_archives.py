@@ -22,7 +22,8 @@ from bulkinfer.records.sources.archives import KINDS, archive_at, check_names, k
         ("part-00000-0000000000-0000000100.parquet", ""), ("part-00000-1e2f.c000.snappy.parquet", "parquet"),
         ("manifest.parquet", ""), ("manifest-00003.parquet", ""), ("_times.parquet", ""),
         ("a.parquet.gz", COMPRESSED),
-        ("a.tar.gz", COMPRESSED), ("a.tgz", COMPRESSED), ("train-00000-of-01024.gz", COMPRESSED),
+        ("a.tar.gz", "tar.gz"), ("a.TGZ", "tar.gz"), ("x-00000-of-00012.tar.gz", "tar.gz"), ("a.tar.zst", COMPRESSED),
+        ("a.tbz2", COMPRESSED), ("train-00000-of-01024.gz", COMPRESSED),
         ("a.tfrecord.zst", COMPRESSED),
         ("a.jpg", ""), ("a.jpg.gz", ""), ("page-1-of-2", ""), ("x-00000-of-00012.jpg", ""), ("target", ""), (".tar", "tar"),
     ],
@@ -44,16 +45,18 @@ def names(stem: str, end: str, *numbers: int) -> list[bytes]:
 def test_a_set_must_be_whole() -> None:
     check_names(b"/data", [*names("train", "", 0, 1, 2, 3), *names("a/b", ".tar", 3, 2, 1, 0), b"loose.tar"])
     with pytest.raises(UsageError) as caught:
-        check_names(b"/data", [*names("train", "", 0, 1, 2, 3), *names("validation", ".tar", 0, 3)])
+        check_names(b"/data", [*names("train", "", 0, 1, 2, 3), *names("validation", ".tar.gz", 0, 3)])
     assert str(caught.value) == (
-        "/data holds 2 of the 4 archives validation-*: validation-00001-of-00004.tar, validation-00002-of-00004.tar is "
-        "missing: fetch it, or give a single archive as the place of the pictures"
+        "/data holds 2 of the 4 archives validation-*: validation-00001-of-00004.tar.gz, validation-00002-of-00004.tar.gz "
+        "is missing: fetch it, or give a single archive as the place of the pictures"
     )
 
 
 def test_a_compressed_archive_is_named() -> None:
-    with pytest.raises(UsageError, match=r"^/data/a b\.tar\.gz is compressed, as by gzip, .* gunzip '/data/a b\.tar\.gz'$"):
-        check_names(b"/data", [b"a b.tar.gz"])
+    with pytest.raises(UsageError, match=r"^/data/a b\.zip\.gz is compressed, .* as with gunzip '/data/a b\.zip\.gz'$"):
+        check_names(b"/data", [b"a b.zip.gz"])
+    with pytest.raises(UsageError, match=r"as with bunzip2 /data/a\.tar\.bz2$"):
+        check_names(b"/data", [b"a.tar.bz2"])
 
 
 def test_a_archive_as_it_is(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars
 import pyarrow as pa
@@ -63,6 +64,58 @@ def by_polars(path: Path) -> None:
 def test_files_of_other_programs(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / "a.feather")
     check(tmp_path / "a.feather", VALUES)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_names_and_labels_by_dictionary(tmp_path: Path, *, is_stream: bool) -> None:
+    names = [f"{number}.jpg" for number in range(len(VALUES))]
+    labels = pa.array(["cat", "dog", None] * 20).dictionary_encode()
+    table = pa.table({"data": VALUES, "file_name": pa.array(names).dictionary_encode(), "label": labels})
+    found = listed(write_arrow(tmp_path / "a.arrow", table, is_stream=is_stream))
+    assert [each.name.decode() for each in found] == names
+    assert [each.class_name for each in found] == ["cat", "dog", ""] * 20
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_file_that_becomes_shorter_meanwhile(tmp_path: Path, *, is_stream: bool) -> None:
+    """It ends the listing, not the process, as a mapped file would."""
+    path = write_arrow(tmp_path / "a.arrow", pa.table({"data": [bytes(1 << 16)] * 12}), is_stream=is_stream)
+    with path.open("rb") as file:
+        pictures = list_pictures(file, os.fsencode(path), Counter())
+        next(pictures)
+        os.truncate(path, 1 << 12)
+        with pytest.raises(UsageError, match="cannot be read as an Arrow file"):
+            list(pictures)
+
+
+def test_pictures_are_not_read_to_list_them(tmp_path: Path) -> None:
+    size = 1 << 26
+    path = write_arrow(tmp_path / "a.arrow", pa.table({"data": [bytes(size)] * 2, "label": [0, 1]}))
+    with path.open("rb") as file:
+        counting = CountedReads(file)
+        found = list(list_pictures(counting, os.fsencode(path), Counter()))
+    assert [each.size_bytes for each in found] == [size, size]
+    assert counting.count < 1 << 16
+
+
+class CountedReads:
+    """A file that counts the bytes that are read."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.count, self.closed = file, 0, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, count: int = -1) -> bytes:
+        data: bytes = self._file.read(count)
+        self.count += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._file.readinto(buffer)
+        self.count += count
+        return count
 
 
 def refusal(path: Path) -> str:

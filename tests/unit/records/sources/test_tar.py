@@ -150,4 +150,6 @@ def test_damage_in_a_header_is_refused(tmp_path: Path) -> None:
 def test_a_compressed_archive_is_named(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("a"), io.BytesIO())
-    assert refusal(tmp_path / "x.tar").startswith("is compressed, as by gzip")
+    assert refusal(tmp_path / "x.tar") == (
+        f"is compressed by gzip, and its name does not say so: rename it, as with mv {tmp_path}/x.tar {tmp_path}/x.tar.gz"
+    )
