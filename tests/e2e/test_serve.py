@@ -425,6 +425,7 @@ def test_what_cannot_be_served_is_refused_at_once(home: Path) -> None:
         port = taken.getsockname()[1]
         for words, reason in (
             (["tiny", "--port", port], "cannot listen on 127.0.0.1 (Address already in use)"),
+            (["tiny", "--port", 0, "--grpc_port", port], "--grpc_port"),
             (["nothing"], "models/nothing/card.json does not exist"),
             ([], "no network named"),
             (["tiny", "tiny"], "names a network twice"),

@@ -47,7 +47,9 @@ def serve(config: ServeConfig) -> int:
     token, tls = read_token(config.token_file), read_tls(config)
     with contextlib.ExitStack() as opened:
         # before networks are opened, which takes seconds: a port that is taken is said at once
-        listener = None if config.port < 0 else opened.enter_context(_listener(config))
+        listener = None if config.port < 0 else opened.enter_context(_listener(config, "port"))
+        if config.grpc_port > 0:
+            _listener(config, "grpc_port").close()  # gRPC takes it only when it listens
         spin_briefly()
         metrics = Metrics()
         networks = open_networks(config, metrics.observer)
@@ -61,20 +63,20 @@ def serve(config: ServeConfig) -> int:
     return 0 if has_answered else 1
 
 
-def _listener(config: ServeConfig) -> socket.socket:
-    """The socket of REST. Raises UsageError if the address is not of this host, or the port is taken."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+def _listener(config: ServeConfig, option: str) -> socket.socket:
+    """A socket that listens at a port. Raises UsageError if the address is not of this host, or the port is taken."""
+    family, port = socket.AF_INET6 if ":" in config.host else socket.AF_INET, getattr(config, option)
     # asyncio sends small answers at once only over sockets that say that they are of TCP
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((config.host, config.port))
+        listener.bind((config.host, port))
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         reason = error.strerror or first_line(error)
         raise UsageError(
-            f"--port {config.port}: cannot listen on {config.host} ({reason}): give another --host, or another --port (0: any "
+            f"--{option} {port}: cannot listen on {config.host} ({reason}): give another --host, or another --{option} (0: any "
             "free one)"
         ) from None
     return listener
