@@ -15,10 +15,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from bulkinfer.launch.launcher import launch
 from bulkinfer.serve.client.server_facts import ServerError
+from bulkinfer.serve.messages import Request
+from bulkinfer.serve.rpc.schema import SERVICE
+from bulkinfer.serve.rpc.tensors import request_message
+from bulkinfer.serve.tensors import tensor_of
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -205,6 +210,17 @@ def test_a_wrong_request_is_refused_with_a_reason(server: Server, wrong: str) ->
 )
 def test_other_wrong_requests(server: Server, path: str, body: bytes, status: int) -> None:
     assert server.ask("POST", path, body)[0] == status
+
+
+def test_compressed_requests_are_refused(server: Server) -> None:
+    """A few bytes may become any number of them."""
+    assert server.ask("POST", INFER, b"x", Content_Encoding="gzip")[0] == 415
+    address, given = f"127.0.0.1:{server.grpc}", Request("tiny", "", "", (tensor_of("images", images(1)),), ())
+    with grpc.insecure_channel(address, compression=grpc.Compression.Gzip) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/ModelInfer", lambda sent: sent.SerializeToString(), bytes)
+        with pytest.raises(grpc.RpcError) as failure:
+            call(request_message(given), timeout=60)
+    assert failure.value.code() is grpc.StatusCode.UNIMPLEMENTED  # type: ignore[attr-defined]
 
 
 def test_a_bad_picture_fails_its_own_request_alone(home: Path, server: Server) -> None:
@@ -433,7 +449,7 @@ def test_what_cannot_be_served_is_refused_at_once(home: Path) -> None:
             (["tiny", "--port", -1, "--grpc_port", -1], "leaves nothing to serve"),
             (["tiny", "--token_file", "none"], "--token_file none: No such file"),
         ):
-            done = run_here("bulkinfer", "serve", *words, *ON_CPU, cwd=home)
+            done = run_here("bulkinfer", "serve", "--port", 0, "--grpc_port", 0, *words, *ON_CPU, cwd=home)
             assert done.returncode == 2, (words, done.stdout, done.stderr)
             assert reason in done.stderr, (words, done.stderr)
             assert done.stderr.count("\n") == 1

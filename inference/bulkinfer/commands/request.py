@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ def _defaults(config: Any) -> Mapping[str, Any]:
 
 
 def _run(config: RequestConfig) -> int:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is counted, and said once
     from bulkinfer.commands.missing_network import make_missing_network
     from bulkinfer.serve.client.request import request
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ServeConfig) -> int:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else every client that does something wrong writes to the log
     from bulkinfer.serve.server import serve
 
     return serve(config)

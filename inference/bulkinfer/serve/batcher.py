@@ -5,6 +5,7 @@ Shape letters: N pictures of a request, K pictures of a part of it.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -20,6 +21,8 @@ from bulkinfer.runtime.session import Network
 from bulkinfer.types import Array, Batch
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.pipeline import infer
+
+log = logging.getLogger("bulkinfer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,7 @@ class Batcher:
             failure = RunError(f"the network cannot go on ({type(error).__name__}: {first_line(error)})")
             failure.__cause__ = error
             error = failure
+        log.error(f"a network cannot go on, its requests are refused: {error}")
         with self._changed:
             self.broken = self.broken or error
             parts = [*parts, *self._parts]

@@ -71,12 +71,12 @@ class Outputs:
         return found
 
     def _with_failed(self, answer: Answer, count: int) -> dict[str, Array]:
-        """The outputs, with NaN in the rows of failed pictures."""
-        if not answer.errors:
-            return answer.outputs
-        found = answer.outputs or {name: np.zeros((count, *shape), np.float32) for name, shape in self._shapes.items()}
-        for values in found.values():
-            values[list(answer.errors)] = np.nan
+        """The outputs as float32, as in rows, with NaN for failed pictures."""
+        found = {name: values.astype(np.float32, copy=False) for name, values in answer.outputs.items()}
+        if answer.errors:
+            found = found or {name: np.zeros((count, *shape), np.float32) for name, shape in self._shapes.items()}
+            for values in found.values():
+                values[list(answer.errors)] = np.nan
         return found
 
     def _best(self, answer: Answer) -> Array:

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import time
+import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -117,5 +118,6 @@ class Service:
         """The refusal that a client gets for an error; a fault of bulkinfer is logged."""
         if isinstance(error, RefusedError):
             return error
-        log.error(f"a request failed: {type(error).__name__}: {error}", exc_info=error)
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            log.error(line)
         return RefusedError(Reason.FAILED, "a fault of the server, which its log describes")

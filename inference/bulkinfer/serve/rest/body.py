@@ -41,7 +41,7 @@ async def body_of(receive: Receive, headers: Mapping[str, str], gate: Gate, time
                 Reason.SLOW, f"{len(body)} bytes came within {timeout_s:g} s (--timeout_s), and the request is not complete"
             ) from None
     except RefusedError as refusal:
-        if refusal.reason is not Reason.SLOW:
+        if refusal.reason is not Reason.SLOW and "expect" not in headers:  # who expects leave to send has not begun
             await _discard(receive, gate.max_request_bytes)
         gate.give_back(taken)
         raise

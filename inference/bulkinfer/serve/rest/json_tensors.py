@@ -123,10 +123,18 @@ def _from_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> T
 
 
 def _flat(data: Any) -> list[Any]:
-    """The elements of lists in lists, in order."""
-    if not isinstance(data, list):
-        return [data]
-    return [element for each in data for element in _flat(each)] if any(isinstance(each, list) for each in data) else data
+    """The elements of lists in lists, however deep, in order."""
+    found: list[Any] = []
+    open_lists = [iter([data])]
+    while open_lists:
+        for each in open_lists[-1]:
+            if isinstance(each, list):
+                open_lists.append(iter(each))
+                break
+            found.append(each)
+        else:
+            open_lists.pop()
+    return found
 
 
 def _decoded(name: str, element: Any) -> bytes:

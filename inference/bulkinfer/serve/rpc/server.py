@@ -20,6 +20,7 @@ from bulkinfer.serve.rpc.tensors import parse_request, reply_message
 from bulkinfer.serve.service import NAME, Service
 
 _ROOM_BYTES = 65_536  # of a message, for what is not tensors
+_NOT_COMPRESSED = 1  # the first bit: the algorithm that leaves a message as it is
 _OPEN_CALLS = 1000  # at once; more are refused
 _NO_PINGS_S = 10  # clients may not ask for signs of life more often
 
@@ -34,6 +35,7 @@ def open_grpc(service: Service, address: str, tls: tuple[bytes, bytes] | None) -
     options = [
         ("grpc.max_receive_message_length", service.gate.max_request_bytes + _ROOM_BYTES),
         ("grpc.max_send_message_length", -1),
+        ("grpc.compression_enabled_algorithms_bitset", _NOT_COMPRESSED),  # the limit does not hold for what is unpacked
         ("grpc.so_reuseport", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 1000 * _NO_PINGS_S),
         ("grpc.server_handshake_timeout_ms", int(1000 * service.timeout_s)),

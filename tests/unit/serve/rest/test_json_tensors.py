@@ -135,6 +135,17 @@ def test_replies_come_back(binary: set[str] | bool) -> None:
     assert found.outputs[1].values == ([b"YQ=="] if binary is True or "n" in binary else [b"a"])
 
 
+@pytest.mark.parametrize("datatype", ["INT16", "BYTES"])
+def test_lists_may_be_as_deep_as_json_may(datatype: str) -> None:
+    data = b"[" * 1000 + b'"AA=="' + b"]" * 1000
+    body = b'{"inputs":[{"name":"x","datatype":"%b","shape":[1],"data":%b}]}' % (datatype.encode(), data)
+    if datatype == "BYTES":
+        assert parse_request("net", "", body, "")[0].inputs[0].values == [b"\0"]
+    else:
+        with pytest.raises(RefusedError, match="other values than INT16"):
+            parse_request("net", "", body, "")
+
+
 def test_null_stands_for_what_is_left_out() -> None:
     """As clients and servers that write all fields do."""
     content = one_input(data=[1, 2, 3, 4], parameters=None)
