@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,12 +31,6 @@ from conditions import conditions, heading
 
 _COMMAND = [sys.executable, "-P", "-m", "bulkinfer"]
 _PICTURES = 16
-_FIGURES = (
-    "tensors / network alone",
-    "JPEGs / files to rows",
-    "p99 at half the rate / time of a batch",
-    "cores that the clients took",
-)
 
 
 def arguments() -> argparse.Namespace:
@@ -64,11 +59,17 @@ def network_options(given: argparse.Namespace) -> list[str]:
 
 
 def bench(given: argparse.Namespace, pictures: Path, folder: Path) -> dict[str, float]:
-    """Pictures per second of the network alone, and from files to rows."""
+    """Pictures per second, and CPU ms a picture, of the network alone and from files to rows."""
     words = [*_COMMAND, "bench", str(pictures), *network_options(given), f"--seconds={given.seconds}", "--rounds=1"]
     subprocess.run([*words, f"--log_path={folder}"], check=True, stdout=subprocess.DEVNULL)
-    found = json.loads((folder / "latest" / "bench.json").read_text())["images_per_s"]
-    return {"alone": found["inference"]["median"], "rows": found["end_to_end"]["median"]}
+    found = json.loads((folder / "latest" / "bench.json").read_text())
+    rates, cpu_s = found["images_per_s"], found["cpu_s_per_picture"]
+    return {
+        "network alone": rates["inference"]["median"],
+        "files to rows": rates["end_to_end"]["median"],
+        "network alone, CPU ms": 1000 * cpu_s["inference"]["median"],
+        "files to rows, CPU ms": 1000 * cpu_s["end_to_end"]["median"],
+    }
 
 
 class Server:
@@ -88,43 +89,51 @@ class Server:
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(60)
 
-    def runs(self) -> tuple[float, float]:
-        """How many runs of the network there were, and their seconds."""
+    def counts(self) -> Counter[str]:
+        """Runs of the network, their seconds and pictures, and CPU seconds, from the start of the server on."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['rest']}/metrics", timeout=60) as answer:
-            text = answer.read().decode()
-        return tuple(float(re.search(rf"bulkinfer_run_seconds_{what}\{{.*\}} (\S+)", text)[1]) for what in ("count", "sum"))
+            lines = [line.split() for line in answer.read().decode().splitlines() if line[0] != "#"]
+        return Counter({re.sub(r"\{.*", "", name): float(value) for name, value in lines})
 
 
 def measure(given: argparse.Namespace, server: Server, folder: Path, images: int, *words: str) -> dict[str, Any]:
-    """The figures of bulkinfer request."""
-    path = folder / "figures.json"
+    """The figures of bulkinfer request, and `counts` of the server meanwhile."""
+    path, before = folder / "figures.json", server.counts()
     load = [f"--num_threads={given.clients}", f"--num_images={images}", f"--protocol={given.protocol}"]
     options = [f"--model_name={given.model_name}", f"--port={server.ports[given.protocol]}", f"--to={path}", "--overwrite"]
     subprocess.run([*_COMMAND, "request", *options, *load, *words], check=True, stdout=subprocess.DEVNULL)
+    after = server.counts()
     figures: dict[str, Any] = json.loads(path.read_text())
-    return figures
+    return figures | {"counts": {name: value - before[name] for name, value in after.items()}}
+
+
+def parts(name: str, figures: dict[str, Any]) -> dict[str, float]:
+    """What a measurement gives: rate, CPU of server and clients a picture, and how full and how long batches were."""
+    counts = figures["counts"]
+    runs, pictures = counts["bulkinfer_run_pictures_count"], counts["bulkinfer_run_pictures_sum"]
+    return {
+        name: figures["images_per_s"],
+        f"{name}, CPU ms": 1000 * counts["process_cpu_seconds_total"] / pictures,
+        f"{name}, CPU ms of clients": 1000 * figures["client_cpu_s"] / figures["pictures"],
+        f"{name}, pictures in a batch": pictures / runs,
+        f"{name}, ms of a batch": 1000 * counts["bulkinfer_run_seconds_sum"] / runs,
+    }
 
 
 def measure_round(given: argparse.Namespace, pictures: Path, folder: Path) -> dict[str, float]:
     """All figures of one round."""
-    found: dict[str, float] = {}
-    alone = {} if given.half_only else bench(given, pictures, folder)
+    found = {} if given.half_only else bench(given, pictures, folder)
     with Server(given) as server:
-        tensors = measure(given, server, folder, given.images)
-        count, seconds = server.runs()
-        if alone:
-            jpegs = measure(given, server, folder, given.images, f"--data_dir={pictures}")
-            found |= {"network alone": alone["alone"], "files to rows": alone["rows"], "JPEGs": jpegs["images_per_s"]}
-            found |= {_FIGURES[0]: tensors["images_per_s"] / alone["alone"], _FIGURES[1]: jpegs["images_per_s"] / alone["rows"]}
-        half = measure(given, server, folder, given.half_images, f"--rate={tensors['images_per_s'] / 2}")
-    return found | {
-        "tensors": tensors["images_per_s"],
-        "ms of a batch at full load": 1000 * seconds / count,
-        "p50 at half the rate": half["p50_ms"],
-        "p99 at half the rate": half["p99_ms"],
-        _FIGURES[2]: half["p99_ms"] / (1000 * seconds / count),
-        _FIGURES[3]: tensors["client_cpu_s"] / (tensors["wall_ms"] / 1000),
-    }
+        found |= parts("tensors", measure(given, server, folder, given.images))
+        if not given.half_only:
+            found |= parts("JPEGs", measure(given, server, folder, given.images, f"--data_dir={pictures}"))
+        half = measure(given, server, folder, given.half_images, f"--rate={found['tensors'] / 2}")
+    found |= parts("half the rate", half) | {"p50 at half the rate": half["p50_ms"], "p99 at half the rate": half["p99_ms"]}
+    found["p99 at half the rate / ms of a batch"] = half["p99_ms"] / found["tensors, ms of a batch"]
+    for served, alone in () if given.half_only else (("tensors", "network alone"), ("JPEGs", "files to rows")):
+        found[f"{served} / {alone}"] = found[served] / found[alone]
+        found[f"CPU of {alone} / {served} without clients"] = found[f"{alone}, CPU ms"] / found[f"{served}, CPU ms"]
+    return found
 
 
 def main() -> None:
