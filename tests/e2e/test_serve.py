@@ -387,6 +387,23 @@ def test_a_full_queue_refuses_and_what_nobody_waits_for_leaves_it(home: Path) ->
 
 
 @long
+def test_memory_does_not_grow_with_requests(home: Path) -> None:
+    """Four thousand requests of both protocols, after a thousand, take less than 2 kB each."""
+    with serving(home, "tiny", *ON_CPU, *BATCH, "--max_wait_ms", 1) as server:
+
+        def send(images: int) -> float:
+            for protocol, port in (("rest", server.rest), ("grpc", server.grpc)):
+                words = ("tiny", "--protocol", protocol, "--port", port, "--num_threads", 4, "--num_images", images)
+                assert run_installed("bulkinfer", "request", *words, cwd=home).returncode == 0
+            return metric(server, "process_resident_memory_bytes")
+
+        before = send(125)
+        assert send(500) < before + 4000 * 2000
+        assert server.stop() == 0
+        assert server.errors == ""
+
+
+@long
 def test_tls_and_a_token_protect_both_protocols(home: Path) -> None:
     certificate(home)
     files = ("--tls_cert", "cert.pem", "--tls_key", "key.pem")

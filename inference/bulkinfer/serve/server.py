@@ -126,11 +126,9 @@ async def _serve(
             task = asyncio.create_task(rest.serve(sockets=[listener]))
             places.insert(0, f"REST at {_url(config, listener)}")
         log.info(f"ready: {', '.join(places)}")
-        await stop.wait()
-        open_now = service.gate.open
-        log.info(
-            f"ending: {open_now} open request(s) get their answers, for at most {config.drain_s:g} s; new ones are refused"
-        )
+        await _until(stop, task)
+        waiting = f"{service.gate.open} open request(s) get their answers, for at most {config.drain_s:g} s"
+        log.info(f"ending: {waiting}; new ones are refused")
         has_answered = await service.gate.end(config.drain_s)
         if rpc is not None:
             await rpc.stop(_LAST_WORDS_S if has_answered else 0)
@@ -144,6 +142,16 @@ async def _serve(
         f"ended: {gate.accepted} requests accepted: {gate.answered} answered, {gate.gone} given up by clients, {lost} lost"
     )
     return has_answered
+
+
+async def _until(stop: asyncio.Event, task: asyncio.Task[None] | None) -> None:
+    """Until `stop` is set. Raises what ends `task` before."""
+    stopped = asyncio.create_task(stop.wait())
+    tasks = {stopped} if task is None else {stopped, task}
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.done() and task is not None:
+        stopped.cancel()
+        task.result()
 
 
 def _url(config: ServeConfig, listener: socket.socket) -> str:

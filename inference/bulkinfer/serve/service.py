@@ -74,17 +74,16 @@ class Service:
             await self._wait(answer, gone)
             reply = network.reply(request, answer.result(), count)
             self.gate.answered += 1
-        except RefusedError as refusal:
-            if refusal.reason is Reason.GONE:
-                self.gate.gone += 1
-            else:
-                self.gate.answered += 1
-            raise
-        except BulkinferError as error:
-            self.gate.answered += 1
-            raise RefusedError(Reason.FAILED, f"{network.name} has failed: {error}") from error
         except asyncio.CancelledError:
-            self.gate.gone += not self.gate.is_over
+            if not self.gate.is_over:
+                self.gate.gone += 1
+            raise
+        except Exception as error:
+            is_gone = isinstance(error, RefusedError) and error.reason is Reason.GONE
+            self.gate.gone += is_gone
+            self.gate.answered += not is_gone
+            if isinstance(error, BulkinferError) and not isinstance(error, RefusedError):
+                raise RefusedError(Reason.FAILED, f"{network.name} has failed: {error}") from error
             raise
         finally:
             work.future.cancel()
