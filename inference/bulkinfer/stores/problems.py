@@ -76,6 +76,11 @@ def broke_off(error: BaseException) -> bool:
     return not (is_other or _found(_STATUS, text) or _found(_RETRIES, text))
 
 
+def has_begun(error: BaseException) -> bool:
+    """Whether an answer that broke off had begun: then it is no error of the request, which the client would have repeated."""
+    return "RetryError" not in str(error)
+
+
 def has_answered(error: BaseException) -> bool:
     """Whether a server answered at last, though only that it is too busy."""
     return _may_pass(_found(_STATUS, str(error)))
