@@ -76,7 +76,7 @@ def _problem(asked: Question) -> str:
     except OSError as error:
         return f"cannot read what it needs: {os_error_sentence(error)}"
     except BulkinferError as error:
-        return f"cannot use the network: {error}"
+        return f"cannot read what it needs: {error}"
     return ""
 
 
