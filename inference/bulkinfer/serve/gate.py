@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from bulkinfer.serve.refusals import Reason, RefusedError
 
@@ -22,7 +22,7 @@ class Gate:
         self.max_request_bytes = max_request_bytes
         self.open = self.accepted = self.answered = self.gone = 0
         self.is_ending = self.is_over = False
-        self._room = _REQUESTS * max_request_bytes
+        self.room_bytes = _REQUESTS * max_request_bytes  # for further requests
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -40,15 +40,14 @@ class Gate:
             if not self.open:
                 self._empty.set()
 
-    def take(self, size_bytes: int) -> None:
-        """Room for bytes of a request. Raises RefusedError if there is none now."""
-        if size_bytes > self._room:
-            raise RefusedError(Reason.BUSY, "the server holds as many bytes of requests as it may: send it again later")
-        self._room -= size_bytes
-
-    def give_back(self, size_bytes: int) -> None:
-        """The bytes are not needed any more."""
-        self._room += size_bytes
+    @contextlib.contextmanager
+    def room(self) -> Iterator[Room]:
+        """Room for the bytes of one request, until the block ends."""
+        room = Room(self)
+        try:
+            yield room
+        finally:
+            self.room_bytes += room.held_bytes
 
     def check_size(self, size_bytes: int) -> None:
         """Raises RefusedError for a request that is larger than any may be."""
@@ -69,3 +68,20 @@ class Gate:
                 return False
         self.is_over = True
         return True
+
+
+class Room:
+    """The bytes that one request holds, `held_bytes`."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate, self.held_bytes = gate, 0
+
+    def hold(self, size_bytes: int) -> None:
+        """Hold at least so many bytes. Raises RefusedError if a request may not have so many, or there is no room now."""
+        self._gate.check_size(size_bytes)
+        more = size_bytes - self.held_bytes
+        if more > self._gate.room_bytes:
+            raise RefusedError(Reason.BUSY, "the server holds as many bytes of requests as it may: send it again later")
+        if more > 0:
+            self._gate.room_bytes -= more
+            self.held_bytes = size_bytes

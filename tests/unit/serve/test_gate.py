@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from bulkinfer.serve.gate import Gate
@@ -38,15 +39,23 @@ def test_without_requests_the_end_comes_at_once() -> None:
     assert asyncio.run(Gate(10).end(0.0))
 
 
-def test_bytes_take_room_until_they_are_given_back() -> None:
+def test_bytes_take_room_until_the_request_ends() -> None:
     gate = Gate(10)
-    for _ in range(8):
-        gate.take(10)
-    with pytest.raises(RefusedError) as refusal:
-        gate.take(1)
-    assert refusal.value.reason is Reason.BUSY
-    gate.give_back(10)
-    gate.take(10)
+    with contextlib.ExitStack() as others:
+        for _ in range(8):
+            others.enter_context(gate.room()).hold(10)
+        with gate.room() as room, pytest.raises(RefusedError) as refusal:
+            room.hold(1)
+        assert refusal.value.reason is Reason.BUSY
+    assert gate.room_bytes == 80
+    with gate.room() as room:
+        room.hold(4)
+        room.hold(9)
+        room.hold(2)  # it holds more already
+        assert (room.held_bytes, gate.room_bytes) == (9, 71)
+        with pytest.raises(RefusedError, match="at most 10 bytes"):
+            room.hold(11)
+    assert gate.room_bytes == 80
 
 
 def test_a_request_has_a_largest_size() -> None:

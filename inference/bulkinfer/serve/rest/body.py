@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from starlette.types import Receive
 
-from bulkinfer.serve.gate import Gate
+from bulkinfer.serve.gate import Gate, Room
 from bulkinfer.serve.refusals import InvalidError, Reason, RefusedError
 
 _PATIENCE_S = 5.0  # to receive what is thrown away, so that a client that still sends reads why it is refused
@@ -17,41 +17,31 @@ _PATIENCE_S = 5.0  # to receive what is thrown away, so that a client that still
 @contextlib.asynccontextmanager
 async def body_of(receive: Receive, headers: Mapping[str, str], gate: Gate, timeout_s: float) -> AsyncIterator[bytearray]:
     """The body, whose bytes take room in the gate until the block ends. Raises RefusedError."""
-    taken = 0
-    try:
-        if encoding := headers.get("content-encoding", ""):
-            raise RefusedError(Reason.ENCODED, f"Content-Encoding: {encoding} is not served: send the body as it is")
-        taken = _announced(headers)
-        gate.check_size(taken)
-        announced = taken
-        taken = 0
-        gate.take(announced)
-        taken = announced
-        body = bytearray()
+    with gate.room() as room:
         try:
-            async with asyncio.timeout(timeout_s):
-                async for piece in _pieces(receive):
-                    body += piece
-                    gate.check_size(len(body))
-                    if len(body) > taken:
-                        gate.take(len(piece))
-                        taken += len(piece)
-        except TimeoutError:
-            raise RefusedError(
-                Reason.SLOW, f"{len(body)} bytes came within {timeout_s:g} s (--timeout_s), and the request is not complete"
-            ) from None
-    except RefusedError as refusal:
-        if refusal.reason is not Reason.SLOW and "expect" not in headers:  # who expects leave to send has not begun
-            await _discard(receive, gate.max_request_bytes)
-        gate.give_back(taken)
-        raise
-    except BaseException:
-        gate.give_back(taken)
-        raise
-    try:
+            body = await _read(receive, headers, room, timeout_s)
+        except RefusedError as refusal:
+            if refusal.reason is not Reason.SLOW and "expect" not in headers:  # who expects leave to send has not begun
+                await _discard(receive, gate.max_request_bytes)
+            raise
         yield body
-    finally:
-        gate.give_back(taken)
+
+
+async def _read(receive: Receive, headers: Mapping[str, str], room: Room, timeout_s: float) -> bytearray:
+    if encoding := headers.get("content-encoding", ""):
+        raise RefusedError(Reason.ENCODED, f"Content-Encoding: {encoding} is not served: send the body as it is")
+    room.hold(_announced(headers))
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for piece in _pieces(receive):
+                body += piece
+                room.hold(len(body))
+    except TimeoutError:
+        raise RefusedError(
+            Reason.SLOW, f"{len(body)} bytes came within {timeout_s:g} s (--timeout_s), and the request is not complete"
+        ) from None
+    return body
 
 
 def _announced(headers: Mapping[str, str]) -> int:
