@@ -137,7 +137,7 @@ def measure_round(given: argparse.Namespace, pictures: Path, folder: Path) -> di
 
 
 def main() -> None:
-    """Measure, tell, write."""
+    """Measure, print, write."""
     given = arguments()
     output = given.output or Path("logs") / f"serving-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
     found = conditions(is_quick=False)

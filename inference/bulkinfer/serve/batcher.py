@@ -81,7 +81,7 @@ class _Part:
 
 
 class Observer(Protocol):
-    """Who is told of runs: pictures in the batch, and the seconds that it took."""
+    """What is called after each run, with the pictures in its batch and the seconds that it took."""
 
     def __call__(self, pictures: int, seconds: float, /) -> None: ...
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.addresses import address_of
-from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.launch.open_model import Decided, decide
 from bulkinfer.model.card import ModelCard
 from bulkinfer.model.names import named_folder
@@ -148,10 +147,9 @@ class ServedNetwork:
 def open_networks(config: ServeConfig, observer: Callable[[str], Observer]) -> dict[str, ServedNetwork]:
     """Open the networks of `config` by name. All are found, and their devices settled, before the first is opened.
 
-    `observer` gives for a name who is told of its runs.
+    `observer` gives, for a name, what is called after each of its runs.
     Raises UsageError, with the command to type, where one is missing, and RunError if one cannot run.
     """
-    prepare_decoder()
     decided: dict[str, Decided] = {}
     for asked in config.model_name:
         launch = config.launch_config(asked)

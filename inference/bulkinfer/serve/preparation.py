@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from bulkinfer.errors import RecordError
+from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.preprocess import normalise
 from bulkinfer.model.card import ModelCard
 from bulkinfer.serve.batcher import Batcher, Work
@@ -24,6 +25,7 @@ class Preparation:
     """
 
     def __init__(self, card: ModelCard, limits: Limits, num_workers: int, batcher: Batcher) -> None:
+        prepare_decoder()
         self._card, self._limits, self._batcher = card, limits, batcher
         self._meter = Meter()
         self._pool = ThreadPoolExecutor(num_workers, thread_name_prefix="prepare")
