@@ -36,8 +36,7 @@ def server() -> Iterator[Server]:
 
 def made(folder: Path, server: Server, files: dict[str, bytes]) -> None:
     """A tiny network, and pictures in a folder and in the bucket, which holds nothing else."""
-    for key in server.all_keys():
-        server.client.delete_object(Bucket=BUCKET, Key=key)
+    server.remove_all()
     write_tiny_model(folder / "models", batch_sizes=(6,))
     pictures.write_files(folder / "photos", files)
     server.put_folder(folder / "photos", "photos")

@@ -119,7 +119,7 @@ def _reason(text: str) -> str:
     if any(mark in text for mark in _NO_STORE):
         return "does not answer as a store of objects does"
     if "InvalidCertificate" in text:
-        return "has a certificate that is not valid"
+        return "has a certificate of an authority that is not known here (SSL_CERT_FILE names one)"
     if "InvalidContentType" in text:
         return "does not speak TLS where https:// asks for it"
     if "dns error" in text:

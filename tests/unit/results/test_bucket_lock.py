@@ -33,8 +33,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[Proxy]:
-    for key in server.all_keys():
-        server.client.delete_object(Bucket=BUCKET, Key=key)
+    server.remove_all()
     with proxy_before(server.url) as found, reached_from_here(server, found.url):
         yield found
 

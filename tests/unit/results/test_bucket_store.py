@@ -10,9 +10,14 @@ from bulkinfer.errors import ConflictError, RunError, StoreError, UsageError
 from bulkinfer.files.addresses import AddressPath
 from bulkinfer.results import bucket_store as module
 from bulkinfer.results.bucket_store import put_object, read_object
+from bulkinfer.results.control_files import control_exists, read_control, show_control, write_control, write_new_control
 from bulkinfer.results.output_store import OutputStore, output_store, require_bucket
+from bulkinfer.results.parquet_parts import count_stages, inspect_part, published_steps, set_aside, write_part
+from bulkinfer.results.part_names import part_name
+from bulkinfer.types import Step
 
 from tests.object_store import BUCKET, Proxy, Server, proxy_before, reached_from_here, s3_server
+from tests.rows import filled_rows, task
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +29,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     monkeypatch.setattr(module, "_PAUSE_S", 0.001)
-    for key in server.all_keys():
-        server.client.delete_object(Bucket=BUCKET, Key=key)
+    server.remove_all()
     with proxy_before(server.url) as found, reached_from_here(server, found.url):
         yield found
 
@@ -129,3 +133,34 @@ def test_addresses_that_take_no_results(address: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as raised:
         require_bucket(AddressPath(address), "--output")
     assert "hidden" not in str(raised.value)
+
+
+def test_a_step_that_another_worker_has_published_is_taken_if_its_rows_are_equal(server: Server, proxy: Proxy) -> None:
+    step, rows = Step(0, 0, 3), filled_rows(Step(0, 0, 3), task())
+    first = write_part(OUT, rows, 3, {"fingerprint": "f", "versions": {"x": "1"}})
+    second = write_part(OUT, rows, 3, {"fingerprint": "f", "versions": {"x": "2"}})
+    assert first.sha256 == second.sha256 == inspect_part(OUT, step, "f").sha256
+    rows.errors[1] = ("read", "gone")
+    with pytest.raises(ConflictError, match="made or changed by another process"):
+        write_part(OUT, rows, 3, {"fingerprint": "f"})
+    assert count_stages(OUT, step) == first.stages
+    assert published_steps(OUT) == [step]
+    assert set_aside(OUT, step) == OUT / ".bulkinfer" / f"_{part_name(step)}.damaged"
+    assert published_steps(OUT) == []
+
+
+def test_control_files_know_what_they_replace(proxy: Proxy) -> None:
+    path = OUT / ".bulkinfer" / "_job.json"
+    assert not control_exists(path)
+    assert write_new_control(path, {"a": 1})
+    assert not write_new_control(path, {"a": 2})
+    found = read_control(path)
+    assert found.content == {"a": 1}
+    assert found.age_s < 60
+    write_control(path, {"a": 3}, instead_of=found.tag)
+    with pytest.raises(ConflictError):
+        write_control(path, {"a": 4}, instead_of=found.tag)
+    show_control(path, {"a": 5})
+    assert read_control(path).content == {"a": 5}
+    with pytest.raises(UsageError, match=f"{path.with_name('none')} does not exist"):
+        read_control(path.with_name("none"))

@@ -90,7 +90,7 @@ def test_a_public_bucket_by_the_client_of_google(server: Server, monkeypatch: py
         assert store.get_range("public/a b.jpg", 3, 9)[0] == b"45"
         assert store.find("public/a b.jpg").size_bytes == 5
         with pytest.raises(StoreError, match="the bucket gs://none does not exist"):
-            Bucket("gs", "none").find("x")
+            Bucket("gs", "none").get("x", LIMIT, lambda _size: None)
 
 
 def test_a_conditional_put(proxy: Proxy) -> None:

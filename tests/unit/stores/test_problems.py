@@ -57,7 +57,7 @@ CASES = [
     (
         Exception("RetryError { kind: Connect InvalidCertificate"),
         StoreError,
-        "s3://b has a certificate that is not valid after",
+        "s3://b has a certificate of an authority that",
     ),
     (Exception("RetryError { kind: Connect InvalidContentType"), StoreError, "s3://b does not speak TLS where https:// asks"),
     (Exception('RetryError { kind: Connect "dns error"'), StoreError, "s3://b has an endpoint whose name has no address after"),
