@@ -69,6 +69,8 @@ INSTEAD = {
     ),
     "bulkinfer train --like tf1 *": Instead("it needs ImageNet; tests/unit/train/compat/test_command_line.py plans it"),
     "infer_launch --data_dir s3://*": _BUCKET,
+    "bulkinfer verify s3://*": _BUCKET,
+    "bulkinfer watch s3://*": _BUCKET,
     "infer_launch --model_name efficientnet_lite0 --model_path s3://*": _BUCKET,
     "get_model --model_name efficientnet_lite0 --model_path s3://*": _BUCKET,
     "partition_dataset --data_dir s3://*": _BUCKET,

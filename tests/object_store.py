@@ -61,6 +61,11 @@ class Server:
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         return [each["Key"] for page in pages for each in page.get("Contents", [])]
 
+    def remove_all(self) -> None:
+        """Remove all objects."""
+        while keys := self.all_keys()[:1000]:  # one request takes no more
+            self.client.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in keys]})
+
 
 def _client(url: str) -> Any:
     return boto3.client(
@@ -87,8 +92,7 @@ def s3_server() -> Iterator[Server]:
         try:
             yield Server(url, client)
         finally:
-            for key in Server(url, client).all_keys():
-                client.delete_object(Bucket=BUCKET, Key=key)
+            Server(url, client).remove_all()
             client.delete_bucket(Bucket=BUCKET)  # moto's buckets belong to the process, not to the server
     finally:
         server.stop()

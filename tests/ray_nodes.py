@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,7 +105,8 @@ def main() -> None:
 
     head, *others = map(int, sys.argv[1:])
     small = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, **small})
+    folder = tempfile.mkdtemp(prefix="ray-")  # Ray's sockets need a short path
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, "temp_dir": folder, **small})
     try:
         nodes = [cluster.head_node, *(cluster.add_node(num_cpus=cpus, **small) for cpus in others)]
         print(cluster.address, flush=True)
@@ -117,6 +120,7 @@ def main() -> None:
             print("done", flush=True)
     finally:
         cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -194,7 +194,9 @@ class LaunchConfig:
     )
     processes_per_device: int = option(0, "worker processes on each device; 0: one", minimum=0)
     allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
-    output: str = option("", "folder of the results; default <log_path>/<job>/results", group="output", value="FOLDER")
+    output: str = option(
+        "", "folder of the results, or s3://bucket/folder; default <log_path>/<job>/results", group="output", value="FOLDER"
+    )
     log_path: str = option("logs", "folder of job logs")
     save: tuple[str, ...] = option(
         ("topk",),

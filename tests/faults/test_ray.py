@@ -19,6 +19,7 @@ from tests.commands import command, records, rows, run
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
+from tests.object_store import BUCKET, reached_from_here, s3_server
 from tests.ray_nodes import RayNodes, ray_nodes
 
 COUNT = 160
@@ -179,9 +180,28 @@ def test_nodes_that_differ_are_refused_and_named(made: Path, nodes: RayNodes) ->
 
 
 @long
-def test_a_cluster_of_this_host_for_one_launch(made: Path) -> None:
-    """--ray_address local needs no ray start."""
-    done = run("infer_launch", *LAUNCH, "--limit", 24, "--engine", "ray", "--ray_address", "local", "--output", "out_here",
-               "--log_path", "logs_out_here", cwd=made)  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(records(made / "out_here")) == 24
+def test_a_cluster_of_this_host_for_one_launch_between_buckets(made: Path) -> None:
+    """--ray_address local needs no ray start. Workers read pictures from a store and publish to it."""
+    with s3_server() as server, reached_from_here(server):
+        server.put_folder(made / "photos", "photos")
+        there = (
+            f"s3://{BUCKET}/photos",
+            *LAUNCH[1:],
+            "--limit",
+            24,
+            "--output",
+            f"s3://{BUCKET}/out",
+            "--log_path",
+            "logs_here",
+        )
+        done = run("infer_launch", *there, "--engine", "ray", "--ray_address", "local", cwd=made)
+        assert (done.returncode, done.stderr) == (0, "")
+        (made / "out_here").mkdir()
+        for key in server.all_keys():
+            if key.startswith("out/part-"):
+                (made / "out_here" / Path(key).name).write_bytes(
+                    server.client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+                )
+    expected = run("infer_launch", *LAUNCH, "--limit", 24, "--output", "out_first", cwd=made)
+    assert expected.returncode == 0, expected.stderr
+    assert rows(made / "out_here").equals(rows(made / "out_first"))

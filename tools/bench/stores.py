@@ -2,11 +2,14 @@
 
     python tools/bench/stores.py --made 2000 --latency_ms 20
     python tools/bench/stores.py --made 4000 --size 280x210
+    python tools/bench/stores.py --made 400 --network models/efficientnet_lite0
 
 The bucket is a server of this file on the loopback interface, in a process of its own, which answers requests for objects after
 a fixed time and as fast as Python can; it shares the cores with what is measured. `read` is the bytes of all pictures, taken in
 order by as many threads as there are cores. `prepared` is what a worker does up to its network: read, decoded, resized into
-batches. Prints medians with quartiles, the ratios to files in the same round, and how many pictures were read at once.
+batches. With --network it is infer_launch with that network instead, on the CPU: its rate without start and warm-up, and the
+memory of its largest process. Prints medians with quartiles, the ratios to files in the same round, and how many pictures were
+read at once.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -62,6 +66,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", default="640x480", help="of the pictures, in pixels; 280x210 are some 20 kB")
     parser.add_argument("--latency_ms", type=float, default=20.0, help="added to every request of the slow bucket")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--network", type=Path, help="folder of a network: measure infer_launch with it")
     parser.add_argument("--serve", nargs=2, metavar=("FOLDER", "SECONDS"), help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, help="file of the figures; default logs/stores-<time>.json")
     return parser.parse_args()
@@ -172,6 +177,26 @@ def prepared_rate(source: Source, threads: int) -> tuple[float, float]:
     return count / (time.perf_counter() - start), count / (time.process_time() - start_cpu)
 
 
+def launched(network: Path, lists: dict[str, Path], urls: dict[str, str], scratch: Path, kind: str) -> dict[str, float]:
+    """Pictures per second of infer_launch on one kind, and the memory of its largest process in MB."""
+    data = scratch / f"data, {kind}"
+    environment = {**os.environ, "AWS_ENDPOINT_URL": urls.get(kind, "http://127.0.0.1:1")}
+    run = partial(subprocess.Popen, env=environment, cwd=scratch, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if not data.exists():
+        words = ["partition_dataset", "--list_file", str(lists[kind]), "--partitions", "1", "--mode", "manifest"]
+        assert run([sys.executable, "-m", "bulkinfer", *words, "--output", str(data)]).wait() == 0
+    words = ["infer_launch", "--data_dir", str(data), "--model_path", str(network.parent), "--model_name", network.name]
+    words += ["--device", "cpu", "--output", str(scratch / "out"), "--overwrite"]
+    process = run([sys.executable, "-m", "bulkinfer", *words])
+    assert process.stdout is not None
+    printed = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    found = re.search(r"^total: .* sec: ([0-9.]+) images/sec", printed, re.MULTILINE)
+    assert status == 0, printed
+    assert found is not None, printed
+    return {"infer_launch": float(found[1]), "peak memory, MB": used.ru_maxrss / 1000}
+
+
 def measure(places: dict[str, list[bytes]], urls: dict[str, str], kind: str) -> dict[str, float]:
     """All figures of one kind."""
     threads, source = core_budget().usable, Source(places[kind], kind)
@@ -218,8 +243,13 @@ def main() -> None:
             servers.append(process)
             bucket = kind.replace(", ", "-").encode()  # each has its own client
             names = [made[number % len(made)].name.encode() for number in range(given.made)]
-            places[kind] = [b"s3://%b/%b" % (bucket, name) for name in names]
-        one_round = partial(measure, places, urls)
+            places[kind] = [b"s3://%b/%d/%b" % (bucket, number, name) for number, name in enumerate(names)]
+        one_round: Callable[[str], dict[str, float]] = partial(measure, places, urls)
+        if given.network:
+            lists = {kind: scratch / f"{kind}.txt" for kind in KINDS}
+            for kind, path in lists.items():
+                path.write_bytes(b"\n".join(places[kind]))
+            one_round = partial(launched, given.network.absolute(), lists, urls, scratch)
         rounds = [
             {kind: one_round(kind) for kind in (KINDS if number % 2 else reversed(KINDS))} for number in range(given.rounds + 1)
         ][1:]  # the first one only warms up

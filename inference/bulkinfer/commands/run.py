@@ -48,16 +48,15 @@ def _check_annotations(config: RunConfig) -> None:
 
 def _print_accuracy(config: RunConfig, output: str) -> bool:
     """Score the rows as `bulkinfer score` does. If that is not possible, say why: the rows stay good; returns False."""
-    from pathlib import Path
-
     from bulkinfer.commands.score import score_job
     from bulkinfer.errors import BulkinferError
+    from bulkinfer.files.addresses import place_path
     from bulkinfer.insight.options import ScoreConfig
     from bulkinfer.records.sources.labels import is_annotations
     from bulkinfer.results.find_output import require_job
 
     try:
-        has_names = "label_classes" in require_job(Path(output)).content  # else an earlier version began the job
+        has_names = "label_classes" in require_job(place_path(output)).content  # else an earlier version began the job
         labels = "" if has_names and not is_annotations(config.labels) else config.labels
         score_job(ScoreConfig(job=output, labels=labels, model_path=config.model_path, log_path=config.log_path))
     except BulkinferError as error:

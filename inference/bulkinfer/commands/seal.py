@@ -69,7 +69,11 @@ def _seal(path: Path) -> list[str]:
     from pkgutil import resolve_name
 
     from bulkinfer.errors import BulkinferError, RunError, UsageError, advising
+    from bulkinfer.files.addresses import address_of
     from bulkinfer.files.json_file import read_edited, write_json
+
+    if address := address_of(path):
+        raise UsageError(f"{address} lies in a bucket: copy it to this machine, seal it, and put it back")
 
     most_bytes, check = next((kind for name, kind in _KINDS.items() if fnmatchcase(path.name, name)), (JSON_BYTES, ""))
     with advising("only a control file that is JSON can be sealed"):

@@ -51,13 +51,15 @@ def _run(config: VerifyConfig) -> int:
 
 def _output_of(word: str, log_path: str) -> Path:
     """The results folder of a job, or the folder of its shards."""
-    from pathlib import Path
-
+    from bulkinfer.files.addresses import place_path
+    from bulkinfer.results.control_files import control_exists
     from bulkinfer.results.job_place import place_and_output
+    from bulkinfer.results.output_store import require_bucket
     from bulkinfer.results.shard import SHARDS_FILE
 
-    folder = Path(word)
-    return folder if word and (folder / SHARDS_FILE).exists() else place_and_output(word, log_path)[1]
+    folder = place_path(word)
+    require_bucket(folder, "")
+    return folder if word and control_exists(folder / SHARDS_FILE) else place_and_output(word, log_path)[1]
 
 
 def _commands(output: Path, verdict: Verdict) -> list[str]:

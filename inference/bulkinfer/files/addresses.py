@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path, PosixPath
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
 # Two slashes, or one: pathlib.Path takes one away.
@@ -65,6 +67,40 @@ def address_of(place: str | bytes | os.PathLike[str]) -> str:
     """
     found = _ADDRESS.fullmatch(os.fsdecode(place))
     return f"{found[1]}://{found[2]}" if found else ""
+
+
+class AddressPath(PosixPath):
+    """The address of an object, or of the objects below it, as a path: it is joined like one, and reads s3://bucket/folder.
+
+    It names nothing on this machine: results/output_store.py knows how to list, read and write there. Whoever asks the file
+    system for it has forgotten that results may lie in a bucket.
+    """
+
+    def __str__(self) -> str:
+        return address_of(super().__str__())
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    def absolute(self) -> AddressPath:
+        """Itself."""
+        return self
+
+    def resolve(self, strict: bool = False) -> AddressPath:
+        """Itself."""
+        del strict
+        return self
+
+    def _refuse(self, *_args: Any, **_options: Any) -> NoReturn:
+        raise AssertionError(f"{self} is no file of this machine")
+
+    stat = lstat = exists = is_dir = is_file = is_symlink = open = mkdir = iterdir = glob = rglob = _refuse
+    unlink = rmdir = rename = replace = touch = _refuse
+
+
+def place_path(place: str | os.PathLike[str]) -> Path:
+    """The path of a folder of this machine, or of an address, which may have lost a slash."""
+    return AddressPath(address) if (address := address_of(place)) else Path(place)
 
 
 def whole_path(place: str | bytes | os.PathLike[str]) -> bytes:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import DamagedError, UsageError, first_line
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.atomic import canonical_json, publish_new, publishing
 from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 from bulkinfer.types import printable_path, shell_word
@@ -31,15 +32,16 @@ def write_json(path: Path, value: dict[str, Any], *, is_durable: bool = True) ->
     One that is not durable is still complete or absent for readers, but may be lost or empty after a power cut.
     """
     with publishing(path, is_durable=is_durable) as temporary:
-        temporary.write_text(_text(value))
+        temporary.write_text(json_text(value))
 
 
 def write_new_json(path: Path, value: dict[str, Any]) -> bool:
     """The same unless there is a file of this name; returns whether it was written. Of several processes one writes it."""
-    return publish_new(path, _text(value).encode())
+    return publish_new(path, json_text(value).encode())
 
 
-def _text(value: dict[str, Any]) -> str:
+def json_text(value: dict[str, Any]) -> str:
+    """The content of a control file, see write_json."""
     content = json.loads(json.dumps({**value, "format": JSON_FORMAT}))  # as it will be read: tuples are lists, keys are text
     content = {"format": content.pop("format"), **content, "checksum": _checksum(content)}
     return json.dumps(content, indent=1, ensure_ascii=True) + "\n"
@@ -50,14 +52,19 @@ def read_json(path: Path, *, most_bytes: int = JSON_BYTES) -> dict[str, Any]:
 
     Raises UsageError if the file is missing or from a newer version, DamagedError if it is damaged or was edited.
     """
-    content, text_format = _read(path, most_bytes)
+    return json_content(path, _bytes_of(path, most_bytes))
+
+
+def json_content(path: Path, data: bytes) -> dict[str, Any]:
+    """The same, out of the bytes of the file called `path`."""
+    content, text_format = _parsed(path, data)
     if text_format == _UNSEALED_FORMAT:
         _warn_once(path)
         return content
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):
-        again = f"after an edit by hand, run: bulkinfer seal {shell_word(path)}"
-        raise DamagedError(f"{printable_path(path)} is damaged (its content does not match its checksum; {again})")
+        again = "" if isinstance(path, AddressPath) else f"; after an edit by hand, run: bulkinfer seal {shell_word(path)}"
+        raise DamagedError(f"{printable_path(path)} is damaged (its content does not match its checksum{again})")
     return content
 
 
@@ -67,7 +74,7 @@ def read_edited(path: Path, most_bytes: int = JSON_BYTES) -> tuple[dict[str, Any
     A change reads as "changed: labels is now ['cat', 'dog']"; write_json() of the content accepts all of them.
     Raises UsageError if the file is missing or from a newer version, DamagedError if it is no control file.
     """
-    content, text_format = _read(path, most_bytes)
+    content, text_format = _parsed(path, _bytes_of(path, most_bytes))
     recorded = content.pop("checksum", None) if text_format == JSON_FORMAT else None
     now = _checksum(content)
     if recorded == now:
@@ -88,12 +95,17 @@ def _changes(before: dict[str, Any], now: dict[str, str], content: dict[str, Any
     return changed + added + removed or ["changed: the checksum itself"]
 
 
-def _read(path: Path, most_bytes: int) -> tuple[dict[str, Any], int]:
-    """The content without its format number, and that number, which is one that this version reads."""
+def _bytes_of(path: Path, most_bytes: int) -> bytes:
     try:
-        value = json.loads(read_bytes(path, most_bytes))
+        return read_bytes(path, most_bytes)
     except FileNotFoundError:
         raise UsageError(f"{printable_path(path)} does not exist") from None
+
+
+def _parsed(path: Path, data: bytes) -> tuple[dict[str, Any], int]:
+    """The content without its format number, and that number, which is one that this version reads."""
+    try:
+        value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{printable_path(path)} is damaged (not JSON: {first_line(error)})") from None
     if not isinstance(value, dict):

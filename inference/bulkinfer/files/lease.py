@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import Any, TypeAlias, cast
 
 from bulkinfer.errors import DamagedError, DamagedLockError, LockedError, RunError, os_error_sentence
-from bulkinfer.files.atomic import FORMAT, NO_LINKS, naming, temporary_path
+from bulkinfer.files.atomic import NO_LINKS, naming, temporary_path
 from bulkinfer.files.guarded import open_regular, read_bytes
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.host.process_identity import Table, is_running, process_start_ticks, this_table
+from bulkinfer.files.lock_holder import Holder as Holder
+from bulkinfer.files.lock_holder import is_here as is_here
+from bulkinfer.files.lock_holder import lock_text, new_holder
+from bulkinfer.host.process_identity import is_running
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
@@ -33,18 +34,6 @@ _CONTENTION_S = 10.0  # several processes that want the same lock may take so lo
 _HEIR = ".heir-"
 _MOST_BYTES = 1 << 16  # of a lock file
 Call: TypeAlias = "Callable[[Holder], None] | None"  # what is done when something is seen of a holder
-
-
-class Holder(TypedDict):
-    """Who holds a lock: the fields of its process table, and its process. Every lock that is taken gets a new `token`."""
-
-    host: str
-    boot_id: str | None
-    pids: str | None
-    pid: int
-    start_ticks: int | None
-    started: str
-    token: str
 
 
 class Lease:
@@ -136,7 +125,8 @@ def take(path: Path, *, on_watch: Call = None, on_takeover: Call = None) -> Leas
     container, or from before a restart) is dead when it does not renew its lock for LEASE_S seconds while we watch; `on_watch`
     is called before this wait, `on_takeover` after it. Raises LockedError if the lock is damaged.
     """
-    content, token = _new_lock()
+    holder = new_holder()
+    content, token = lock_text(holder), holder["token"]
     try:
         return _take(path, content, token, on_watch, on_takeover)
     except BaseException:  # a signal may come when the lock is ours already
@@ -170,20 +160,6 @@ def _take(path: Path, content: bytes, token: str, on_watch: Call, on_takeover: C
         if not is_here(holder):
             deadline += time.monotonic() - began  # the time spent watching does not count
     raise LockedError(f"{path} is wanted by several processes at once: run only one of them")
-
-
-def _new_lock() -> tuple[bytes, str]:
-    """The content of a lock of this process, and its token."""
-    pid, token = os.getpid(), secrets.token_hex(8)
-    table = this_table()
-    holder = Holder(host=table.host, boot_id=table.boot_id, pids=table.pids, pid=pid, start_ticks=process_start_ticks(pid),
-                    started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", token=token)  # fmt: skip
-    return json.dumps({"format": FORMAT, **holder}).encode() + b"\n", token
-
-
-def is_here(holder: Holder) -> bool:
-    """True if the holder's process can be looked up here: its pid is provably of the process table of this process."""
-    return Table(holder["host"], holder["boot_id"], holder["pids"]).is_here
 
 
 def _is_published(path: Path, content: bytes) -> bool:

@@ -55,11 +55,13 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
     path, shown = folder / LOCK_FILE, shown or folder
 
     def watching(holder: Holder) -> None:
-        log.info(f"{shown} is locked by {_named(holder)}: waiting up to {lease.LEASE_S:g} s to see whether it still runs")
+        log.info(
+            f"{shown} is locked by {holder_in_words(holder)}: waiting up to {lease.LEASE_S:g} s to see whether it still runs"
+        )
 
     def taken_over(holder: Holder) -> None:
         log.warning(
-            f"warning: {path} belonged to {_named(holder)}, and was not renewed for {lease.LEASE_S:g} s: taken "
+            f"warning: {path} belonged to {holder_in_words(holder)}, and was not renewed for {lease.LEASE_S:g} s: taken "
             "over; if that launcher was only cut off from the file system, it stops when it sees this"
         )
 
@@ -73,7 +75,7 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
         found = lease.take(path, on_watch=watching, on_takeover=taken_over)
     if not isinstance(found, Lease):
         raise LockedError(
-            f"{shown} is in use by {_named(found)}: wait for it"
+            f"{shown} is in use by {holder_in_words(found)}: wait for it"
             + (f", or give another {flag}" if flag else "")
             + ("" if lease.is_here(found) else f"; if that host is gone for good, remove {path}")
         )
@@ -87,7 +89,7 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
 def launcher_in(output: Path) -> str:
     """The launcher that writes to a results folder, in words; empty if none does, or none that is known to live."""
     holders = (living_holder(folder) for folder in (own_folder(output), *other_places(output)))
-    return next((_named(holder) for holder in holders if holder is not None), "")
+    return next((holder_in_words(holder) for holder in holders if holder is not None), "")
 
 
 def living_holder(folder: Path) -> Holder | None:
@@ -129,5 +131,6 @@ def _remove_damaged(path: Path) -> None:
         turn.release()
 
 
-def _named(holder: Holder) -> str:
+def holder_in_words(holder: Holder) -> str:
+    """Who holds a lock, for a message."""
     return f"a launcher on {holder['host']}, pid {holder['pid']}, started {holder['started']}"

@@ -12,6 +12,7 @@ import secrets
 from pathlib import Path
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.atomic import temporary_path
 from bulkinfer.files.user_path import real_path
 from bulkinfer.types import printable_path, shell_word
@@ -27,7 +28,7 @@ def own_folder(output: Path) -> Path:
     """The folder for the lock, _job.json and rows that are not published yet of a results folder. It need not exist.
 
     The place that holds a _job.json is it; then the one that holds a lock, so that it stays the same during a launch.
-    A folder that lies in such a folder holds its own files itself. Raises UsageError if both places hold a _job.json.
+    Such a folder, and one that lies in it, hold their own files themselves. Raises UsageError if both places hold a _job.json.
     """
     beside, *rest = _places(output)
     if not rest:
@@ -51,6 +52,8 @@ def make_own_folder(output: Path) -> Path:
 
     Raises UsageError if files of the place that holds _job.json cannot be renamed into `output`, which is a mount point.
     """
+    if isinstance(output, AddressPath):  # nothing is made for a prefix
+        return own_folder(output)
     _make(output.parent, output)
     folder, inside = own_folder(output), _places(output)[-1]
     try:
@@ -96,14 +99,23 @@ def require_outside_results(path: Path, option: str, *, is_results: bool = False
 
 def other_places(output: Path) -> list[Path]:
     """The folders besides own_folder(output) in which a launcher of this or an earlier version may hold a lock."""
+    if isinstance(output, AddressPath):
+        return []
     return [folder for folder in (output, *_places(output)) if folder != own_folder(output)]
 
 
 def _places(output: Path) -> list[Path]:
-    """The folders that can be the own folder of `output`: beside it, if a name allows that, and inside it."""
-    place = real_path(output) if output.is_symlink() or output.name in ("", "..") else output  # one folder has one lock
-    if place.parent.name.startswith(".") and place.parent.name.endswith(SUFFIX):
+    """The folders that can be the own folder of `output`: beside it, if a name allows that, and inside it.
+
+    In a bucket it is the one inside: permissions, copies and moves there go by prefixes.
+    """
+    is_address = isinstance(output, AddressPath)
+    is_linked = not is_address and (output.is_symlink() or output.name in ("", ".."))
+    place = real_path(output) if is_linked else output  # one folder has one lock
+    if any(folder.name.startswith(".") and folder.name.endswith(SUFFIX) for folder in (place, place.parent)):
         return [output]
+    if is_address:
+        return [output / SUFFIX]
     inside, name = place / SUFFIX, f".{place.name}{SUFFIX}"
     return [inside] if not place.name or len(os.fsencode(name)) > _LONGEST_NAME else [place.with_name(name), inside]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import UsageError, os_error_sentence
+from bulkinfer.files.addresses import AddressPath, place_path
 from bulkinfer.types import expanded_home, printable, printable_path, shell_word
 
 _ALIKE = 0.7  # of difflib: a letter or two are wrong
@@ -45,8 +46,12 @@ def find_data_dir(data_dir: str) -> Path | None:
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """The absolute path without links; Path.resolve raises RuntimeError at a loop of links, which here is kept as it is."""
-    return Path(os.path.realpath(path))
+    """The absolute path without links, or an address as it is.
+
+    Path.resolve raises RuntimeError at a loop of links, which here is kept as it is.
+    """
+    place = place_path(path)
+    return place if isinstance(place, AddressPath) else Path(os.path.realpath(place))
 
 
 @contextlib.contextmanager
@@ -122,6 +127,7 @@ def example_path(folder: Path, pattern: str, otherwise: Path) -> Path:
 
 def unused_beside(output: Path) -> Path:
     """A folder that does not exist yet for another job beside the results in `output`: out-2, out-3 and so on."""
-    name = output.parent.name if output.name == "results" else output.name  # not in the log folder of a job
-    beside = Path() if output.name == "results" else output.parent
+    is_default = output.name == "results" and not isinstance(output, AddressPath)
+    name = output.parent.name if is_default else output.name  # not in the log folder of a job
+    beside = Path() if is_default else output.parent
     return next(place for number in count(2) if not os.path.lexists(place := beside / f"{name}-{number}"))

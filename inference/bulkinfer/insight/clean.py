@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bulkinfer.errors import LockedError, UsageError
+from bulkinfer.files.addresses import AddressPath, place_path
 from bulkinfer.files.atomic import remove_abandoned, remove_stale_temporaries
 from bulkinfer.files.latest_link import LATEST
-from bulkinfer.files.output_lock import launcher_in, output_lock, results_lock
+from bulkinfer.files.output_lock import output_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.number_text import size_text
@@ -20,13 +21,16 @@ from bulkinfer.insight.comparison import compare, join
 from bulkinfer.insight.find_job import find_job, is_log_dir
 from bulkinfer.insight.report.report import FILE as REPORT_FILE
 from bulkinfer.launch.claim import remove_temporaries
-from bulkinfer.launch.jobs.result_files import all_result_files, remove_if_empty
+from bulkinfer.launch.jobs.result_files import all_result_files, remove_if_empty, remove_result
 from bulkinfer.launch.jobs.saved_manifest import is_kept_manifest
 from bulkinfer.launch.retry import LOG_FOLDER as RETRY_FOLDER
+from bulkinfer.results.control_files import control_exists
 from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JOB_FILE
 from bulkinfer.results.job_place import place_of
 from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, SUMMARY_FILE, fingerprint_of, recorded_output
+from bulkinfer.results.output_locks import launcher_in, lock_of_output
+from bulkinfer.results.output_store import output_store
 from bulkinfer.results.part_names import STAGING
 from bulkinfer.results.shard import SHARDS_FILE
 from bulkinfer.results.shard_set import read_shard_set
@@ -62,17 +66,23 @@ class Removal:
             for folder in _log_folders(self.log_dir):
                 yield from _named(folder, _LOG_FOLDERS[folder.name])
         if self.output is not None:
-            yield from (path for path in (own_folder(self.output) / STATUS_FILE,) if path.is_file())
+            yield from (path for path in (own_folder(self.output) / STATUS_FILE,) if control_exists(path))
             yield from sorted(all_result_files(self.output), key=lambda path: (path.name == JOB_FILE, path))
 
     @property
     def size_bytes(self) -> int:
-        return sum(path.lstat().st_size for path in self.files())
+        return sum(map(_size_bytes, self.files()))
 
     def __str__(self) -> str:
         places = [("output", self.output), ("log folder", self.log_dir)]
         shown = " and ".join(f"{what} {printable_path(path)}" for what, path in places if path is not None)
         return f"{shown}: {len(list(self.files()))} files, {size_text(self.size_bytes)}"
+
+
+def _size_bytes(path: Path) -> int:
+    if isinstance(path, AddressPath):
+        return output_store(path.parent).size_bytes(path.name) or 0
+    return path.lstat().st_size
 
 
 def _named(folder: Path, is_own: Callable[[str], bool]) -> Iterator[Path]:
@@ -116,11 +126,11 @@ def _has_none(word: str, what: str) -> str:
 
 def _places(word: str) -> list[str]:
     """`word`, or the shards in the folder that it names."""
-    if (shards := read_shard_set(Path(word))) is None:
+    if (shards := read_shard_set(place_path(word))) is None:
         return [word]
-    if found := [str(output) for shard in shards if (output := shards.output(shard)).is_dir()]:
+    if found := [str(output) for shard in shards if output_store(output := shards.output(shard)).is_there()]:
         return found
-    raise UsageError(f"{printable_path(word)} holds no shard any more: remove {shell_word(Path(word) / SHARDS_FILE)}")
+    raise UsageError(f"{printable_path(word)} holds no shard any more: remove {shell_word(place_path(word) / SHARDS_FILE)}")
 
 
 def _of(word: str, log_path: str) -> tuple[Path | None, Path | None]:
@@ -130,9 +140,12 @@ def _of(word: str, log_path: str) -> tuple[Path | None, Path | None]:
     and one that a killed launcher left empty.
     """
     place = place_of(word, log_path)
+    if isinstance(place, AddressPath):
+        job = find_job(word, log_path)
+        return job.output, job.log_dir
     if is_log_dir(place):
         output = recorded_output(place)
-        if output is None or not output.is_dir() or is_overwritten(place, output):
+        if output is None or not output_store(output).is_there() or is_overwritten(place, output):
             return None, place
     elif real_path(place.parent) == real_path(log_path) and fingerprint_of(place) and not any(place.iterdir()):
         return None, place
@@ -151,24 +164,31 @@ def remove(removal: Removal) -> list[Path]:
         if log_dir is not None:
             locks.enter_context(output_lock(log_dir, flag=""))
         if output is not None:
-            locks.enter_context(results_lock(output, flag=""))
+            locks.enter_context(lock_of_output(output, flag=""))
             remove_temporaries(output)
         if log_dir is not None:
             _remove_log_temporaries(log_dir)
         for path in list(removal.files()):
-            path.unlink()
+            remove_result(path)
     if output is not None and own is not None:
         for folder in (own / STAGING, own, output):
             remove_if_empty(folder)
-        if (shared := output.parent / SHARDS_FILE).exists() and not any(output.parent.glob("shard-*-of-*")):
-            shared.unlink()
+        if control_exists(shared := output.parent / SHARDS_FILE) and not _has_shards(output.parent):
+            remove_result(shared)
             remove_if_empty(output.parent)
     if log_dir is not None:
         _remove_log_folders(log_dir)
     kept = {output, own} if log_dir is None else {output, own, log_dir / RESULTS, own_folder(log_dir / RESULTS)}
     within = [] if log_dir is None else _log_folders(log_dir)
-    folders = dict.fromkeys(folder for folder in (output, log_dir, *within) if folder is not None and folder.is_dir())
-    return [path for folder in folders for path in sorted(folder.iterdir()) if path not in kept and path not in within]
+    folders = dict.fromkeys(folder for folder in (output, log_dir, *within) if folder is not None)
+    left = (folder / name for folder in folders for name in sorted(output_store(folder).entries()))
+    return [path for path in left if path not in kept and path not in within]
+
+
+def _has_shards(folder: Path) -> bool:
+    if isinstance(folder, AddressPath):
+        return any(name.startswith("shard-") for name in output_store(folder).readable_files())
+    return any(folder.glob("shard-*-of-*"))
 
 
 def _remove_log_temporaries(log_dir: Path) -> None:

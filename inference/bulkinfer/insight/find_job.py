@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError, UsageError
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.latest_link import linked_folder
 from bulkinfer.files.user_path import real_path
 from bulkinfer.results.find_output import is_overwritten, log_dir_of, require_job
@@ -95,7 +96,8 @@ def _log_dir(given: Path, output: Path, job: JobFile, log_path: str) -> Path | N
     log folder.
     """
     name = job_name(job.model_name, job.fingerprint)
-    named = (place for place in (given, given.parent) if has_name(place, name) or has_name(real_path(place), name))
+    places = () if isinstance(given, AddressPath) else (given, given.parent)
+    named = (place for place in places if has_name(place, name) or has_name(real_path(place), name))
     mine = (place for place in named if is_log_dir(place) and _is_of_output(place, output))
     return next(mine, None) or log_dir_of(output, job, log_path)
 

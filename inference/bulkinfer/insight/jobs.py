@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from bulkinfer.errors import BulkinferError, UsageError
-from bulkinfer.files.output_lock import launcher_in
+from bulkinfer.errors import BulkinferError, ObjectError, StoreError, UsageError
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from bulkinfer.insight.find_job import last_launch
@@ -18,9 +18,12 @@ from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.job_place import no_job
 from bulkinfer.results.log_folder import recorded_output
+from bulkinfer.results.output_locks import launcher_in
+from bulkinfer.results.output_store import output_store
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.types import printable_path
 
+UNREACHABLE = "unreachable"  # its bucket does not answer, or refuses
 INCOMPLETE = "incomplete"  # it has pictures to do, and its last launch ended by itself
 
 
@@ -30,7 +33,7 @@ class LoggedJob:
 
     `state` has the words of status.json: running; finished if every picture has its row; else stopped, failed or killed, as the
     last launch ended, or incomplete. Or it is damaged (its _job.json), gone (its output), overwritten (its output
-    holds another job by now) or no rows (a run without pictures).
+    holds another job by now), no rows (a run without pictures) or unreachable (its bucket).
     `done` counts published rows, `size_bytes` the files of the output.
     """
 
@@ -69,7 +72,16 @@ def _job_of(log_dir: Path, date: datetime) -> LoggedJob:
     output = recorded_output(log_dir)
     if output is None:
         return LoggedJob(log_dir, "no rows", 0, 0, 0, date, 0, None)
-    if not output.is_dir():
+    if not isinstance(output, AddressPath):
+        return _with_output(log_dir, date, output)
+    try:
+        return _with_output(log_dir, date, output)
+    except (UsageError, StoreError, ObjectError):
+        return LoggedJob(log_dir, UNREACHABLE, 0, 0, 0, date, 0, output)
+
+
+def _with_output(log_dir: Path, date: datetime, output: Path) -> LoggedJob:
+    if not output_store(output).is_there():
         return LoggedJob(log_dir, "gone", 0, 0, 0, date, 0, output)
     if is_overwritten(log_dir, output):
         return LoggedJob(log_dir, "overwritten", 0, 0, 0, date, 0, None)
@@ -110,6 +122,10 @@ def _unfinished_state(log_dir: Path) -> str:
 
 def size_of(output: Path) -> int:
     """Bytes of all files in an output and its own folder."""
+    if isinstance(output, AddressPath):
+        return sum(
+            entry.size_bytes for folder in (output, own_folder(output)) for entry in output_store(folder).entries().values()
+        )
     folders = {output, own_folder(output)}
     places = (Path(above, name) for folder in folders for above, _, names in os.walk(folder) for name in names)
     return sum(map(_file_bytes, places))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import publishing
 from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, user_path
@@ -28,7 +29,7 @@ def require_file_place(to: str, output: Path | None, *, overwrite: bool, is_fold
 
     Raises UsageError if it cannot be there, lies in `output`, the rows of a job, or is there and may not be replaced.
     """
-    path = user_path(to, "--to")
+    path = _local(to)
     shown = printable_path(path)
     if _is_stream(path):
         raise UsageError(f"--to {shown} is no file: give the name of a file, or - for stdout")
@@ -43,6 +44,12 @@ def require_file_place(to: str, output: Path | None, *, overwrite: bool, is_fold
     if os.path.lexists(path) and not overwrite:
         raise UsageError(_taken(path))
     return path
+
+
+def _local(to: str) -> Path:
+    if address := address_of(to):
+        raise UsageError(f"--to {address}: such files are written to this machine alone: give a path")
+    return user_path(to, "--to")
 
 
 def _is_stream(path: Path) -> bool:
@@ -71,7 +78,7 @@ def files_folder(to: str, found: FoundJob, name: str, files: Sequence[str], *, o
     if not to and found.log_dir is None:
         raise UsageError(f"the log folder of {printable_path(found.output)} was not found: give --to FOLDER")
     default = None if found.log_dir is None else found.log_dir / name
-    folder = user_path(to, "--to") if to else Path(default or "")
+    folder = _local(to) if to else Path(default or "")
     require_folder_place(folder, "--to")
     _require_outside_rows(folder, found.output)
     require_outside_results(folder, "--to")

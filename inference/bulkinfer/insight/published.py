@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bulkinfer.errors import BulkinferError
+from bulkinfer.files.addresses import AddressPath, place_path
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.files.user_path import real_path
 from bulkinfer.results.job_file import JobFile
@@ -46,9 +47,9 @@ def published_rows(output: Path, job: JobFile) -> Published:
 
 def published_by(folder: Path, report: StatusReport) -> Published | None:
     """The same of the job whose log folder or own folder has `report`; None if it has no output, or that cannot be read."""
-    output, written = recorded_output(folder), report.launcher["output"]
-    if output is None and written is not None and real_path(own_folder(Path(written))) == real_path(folder):
-        output = Path(written)
+    output, written = None if isinstance(folder, AddressPath) else recorded_output(folder), report.launcher["output"]
+    if output is None and written is not None and real_path(own_folder(place_path(written))) == real_path(folder):
+        output = place_path(written)
     if output is None:
         return None
     try:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bulkinfer.errors import DamagedError, UsageError
-from bulkinfer.files.output_lock import living_holder
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.number_text import duration_text
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, line_of
 from bulkinfer.insight.published import published_by
+from bulkinfer.results.control_files import control_exists
 from bulkinfer.results.job_place import newest, place_of
 from bulkinfer.results.log_folder import RESULTS
+from bulkinfer.results.output_locks import living_holder
 from bulkinfer.results.shard_set import refuse_shard_set
 from bulkinfer.results.status_file import STATUS_FILE, StatusReport, read_status
 from bulkinfer.types import printable_path
@@ -103,7 +104,7 @@ def find_watched(word: str, log_path: str) -> Path:
     if given.name == RESULTS:  # of a job with --output it was never made
         places.append(given.parent)
     for place in places:
-        if (place / STATUS_FILE).is_file() or living_holder(place) is not None:
+        if control_exists(place / STATUS_FILE) or living_holder(place) is not None:
             return place
     refuse_shard_set(given)
     raise UsageError(f"{printable_path(given)} has no {STATUS_FILE}: name a job by its results or log folder")

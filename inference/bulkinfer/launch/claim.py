@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from collections.abc import Iterator
@@ -11,22 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError, ForeignError, RunError, UsageError
-from bulkinfer.files.atomic import file_sha256, remove_stale_temporaries
+from bulkinfer.files.addresses import AddressPath, place_path
+from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json
-from bulkinfer.files.lease import Lease
-from bulkinfer.files.output_lock import output_lock, results_lock
+from bulkinfer.files.output_lock import output_lock
 from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.launch.jobs.changed_pictures import keep_times, warn_of_changed_pictures
 from bulkinfer.launch.jobs.job import RETRY, Job, new_job_file, resolved_there, warn_of_changes
-from bulkinfer.launch.jobs.result_files import all_result_files, describe_files, remove_if_empty
+from bulkinfer.launch.jobs.result_files import all_result_files, describe_files, remove_if_empty, remove_result
 from bulkinfer.launch.jobs.shards import join_shards
 from bulkinfer.launch.plan import Plan
+from bulkinfer.launch.recorded_part import check_part
+from bulkinfer.results.control_files import control_exists
 from bulkinfer.results.find_output import find_record
-from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry, are_parts_gone, job_path
+from bulkinfer.results.job_file import JOB_FILE, JobFile, are_parts_gone, job_path
 from bulkinfer.results.log_folder import RESULTS, forgotten_if_unused, removed_if_empty, restore_record, take_log_dir
-from bulkinfer.results.parquet_parts import MOST_PART_BYTES, Part, inspect_part, published_steps, set_aside
+from bulkinfer.results.output_locks import HeldLock, lock_of_output
+from bulkinfer.results.output_store import output_store
+from bulkinfer.results.parquet_parts import published_steps, set_aside
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name
 from bulkinfer.types import Step
 
@@ -47,7 +52,7 @@ class Launch:
     output: Path | None
     job_file: JobFile | None
     todo: list[Step]
-    leases: tuple[Lease, ...]  # on `log_dir` and `output`; tests may go without
+    leases: tuple[HeldLock, ...]  # on `log_dir` and `output`; tests may go without
     job_log: Path | None = None
 
 
@@ -70,10 +75,10 @@ def claim(plan: Plan) -> Iterator[Launch]:
             yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
             return
         restore_record(log_dir, job.fingerprint, _given_output(job))
-        with results_lock(output, flag="--output" if is_launch else "", replaces_damaged=replaces) as lease:
+        with lock_of_output(output, flag="--output" if is_launch else "", replaces_damaged=replaces) as lease:
             if _is_gone(output) or are_parts_gone(output):
                 forget_gone_results(output)
-            output.mkdir(exist_ok=True)
+            output_store(output).make()
             job_file = claim_output(job, output)
             if job.shard is not None:
                 join_shards(job, output)
@@ -96,7 +101,7 @@ def _made_folders(plan: Plan) -> tuple[Path, Path | None]:
 
 
 def _given_output(job: Job) -> Path | None:
-    return Path(job.config.output) if job.config.output else None
+    return place_path(job.config.output) if job.config.output else None
 
 
 def claim_output(job: Job, output: Path) -> JobFile:
@@ -115,7 +120,9 @@ def claim_output(job: Job, output: Path) -> JobFile:
 
 
 def _is_gone(output: Path) -> bool:
-    """False also if a file server does not say what is there: that is raised."""
+    """False also if a file server does not say what is there: that is raised. A prefix of a bucket cannot be gone."""
+    if isinstance(output, AddressPath):
+        return False
     try:
         os.lstat(output)
     except FileNotFoundError:
@@ -128,19 +135,23 @@ def forget_gone_results(output: Path) -> None:
 
     If that folder was only renamed, its _job.json is still needed: it stays under another name (see require_job).
     """
-    if (path := own_folder(output) / JOB_FILE).exists():
+    if control_exists(path := own_folder(output) / JOB_FILE):
         _keep_record(path)
     for left_over in all_result_files(output):
-        left_over.unlink()
+        remove_result(left_over)
     remove_if_empty(own_folder(output) / STAGING)
 
 
 def _keep_record(path: Path) -> None:
-    path.rename(path.with_name(f"{Path(JOB_FILE).stem}-{file_sha256(path)[:8]}.json"))
+    store = output_store(path.parent)
+    kept = f"{Path(JOB_FILE).stem}-{hashlib.sha256(store.read(path.name, JOB_BYTES)).hexdigest()[:8]}.json"
+    store.set_aside(path.name, kept)
 
 
 def remove_temporaries(output: Path) -> None:
     """Remove what processes that have ended were writing, in the output and in its own folder."""
+    if isinstance(output, AddressPath):  # there are none
+        return
     for folder in {output, own_folder(output)}:
         remove_stale_temporaries(folder)
 
@@ -150,6 +161,8 @@ def _collect_own_files(output: Path) -> None:
 
     The _job.json of another job that lies there stays, under another name.
     """
+    if isinstance(output, AddressPath):
+        return
     folder = make_own_folder(output)
     if folder == output:
         return
@@ -232,7 +245,7 @@ def remove_results(output: Path) -> None:
     if found:
         log.info(f"--overwrite: removes {describe_files(found)} from {output}")
     for path in found:
-        path.unlink()
+        remove_result(path)
     for folder in (output, own_folder(output)):
         remove_if_empty(folder / STAGING)
 
@@ -242,12 +255,13 @@ def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
 
     Raises RunError if a part is of another job or of no partition.
     """
-    done, known = [], job_file.parts
+    done, known, entries = [], job_file.parts, output_store(output).entries()
     for step in published_steps(output):
         if step.partition not in job.counts:
             raise RunError(f"{output / part_name(step)} belongs to no partition of {job.config.data_dir or 'this job'}")
         try:
-            part = check_part(output, step, known.get(part_name(step)), job.fingerprint)
+            recorded = known.get(part_name(step))
+            part = check_part(output, step, recorded, job.fingerprint, entries[part_name(step)].tag)
         except ForeignError as error:  # its rows are sound, and may be the only ones
             otherwise = "; for a new job give another --output, or --overwrite to remove these parts"
             raise RunError(f"{error}: {find_record(output, step, otherwise, job.config.log_path)}") from None
@@ -269,19 +283,3 @@ def _missing(job: Job, done: list[Step]) -> list[Step]:
     """The ranges of all partitions that no file in `done` covers."""
     shares = by_partition(done)
     return [step for index, wanted in sorted(job.ranges().items()) for step in missing_ranges(wanted, shares.get(index, ()))]
-
-
-def check_part(output: Path, step: Step, recorded: PartEntry | None, fingerprint: str) -> Part:
-    """A published file. Its hash is compared with the `recorded` one; without a usable record the file is read in full.
-
-    Raises RunError if the file is damaged or was changed.
-    """
-    if recorded is None or recorded["ok"] + sum(recorded["stages"].values()) != len(step):
-        return inspect_part(output, step, fingerprint)
-    path = output / part_name(step)
-    if file_sha256(path, most_bytes=MOST_PART_BYTES) != recorded["sha256"]:
-        part = inspect_part(output, step, fingerprint)
-        if part.replaces == recorded["sha256"]:  # a retry replaced it, and was killed before it could record that
-            return part
-        raise RunError(f"{path} was changed after it was published")
-    return Part(step, recorded["ok"], recorded["stages"], recorded["sha256"])

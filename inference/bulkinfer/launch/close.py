@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from bulkinfer.errors import StoreError
 from bulkinfer.launch.claim import Launch, remove_temporaries
 from bulkinfer.launch.jobs.job import Job
 from bulkinfer.launch.reporting.status import write_last_status
 from bulkinfer.launch.reporting.summary import LaunchResult, finish
 from bulkinfer.launch.reporting.totals import Outcome
 from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.output_store import output_store
 from bulkinfer.results.parquet_parts import Part, inspect_part, published_steps
 from bulkinfer.results.part_names import part_name
 
@@ -21,17 +24,17 @@ def close(launch: Launch, outcome: Outcome, put_in: Callable[[], None] | None = 
     `put_in` is given where the workers published parts elsewhere: it puts their rows into those of the output. Raises RunError
     if a lock was lost; and what ended the run early, once the result of what was done until then has been logged.
     """
-    for lease in launch.leases:
-        lease.check()  # else _job.json and the summary belong to another launch now
     try:
+        for lease in launch.leases:
+            lease.check()  # else _job.json and the summary belong to another launch now
         if put_in is not None:
             put_in()
         if launch.output is not None and launch.job_file is not None:
             note_parts(launch.job, launch.output, launch.job_file, outcome.aggregate.parts if put_in is None else [])
         result = finish(launch, outcome)
         write_last_status(launch, outcome, result.exit_code)
-    except OSError:
-        if outcome.refusal is None:  # else it has the same cause, most likely a full disk, and says it already
+    except (OSError, StoreError):
+        if outcome.refusal is None:  # else it has the same cause, such as a full disk, and says it already
             raise
     if outcome.refusal is not None:
         raise outcome.refusal
@@ -44,11 +47,12 @@ def note_parts(job: Job, output: Path, job_file: JobFile, reported: list[Part]) 
     What those had begun to write is removed.
     """
     remove_temporaries(output)
+    published, entries = published_steps(output), output_store(output).entries()
     for part in reported:
-        job_file.note_part(part)
-    published = published_steps(output)
+        tag = entries[part.name].tag if part.name in entries else ""
+        job_file.note_part(replace(part, tag=tag))
     for step in published:
-        if part_name(step) not in job_file.parts:
-            job_file.note_part(inspect_part(output, step, job.fingerprint))
+        if (name := part_name(step)) not in job_file.parts:
+            job_file.note_part(replace(inspect_part(output, step, job.fingerprint), tag=entries[name].tag))
     job_file.complete(published)
     job_file.write(output)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError, RunError, UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import (
     NO_LINKS,
     file_sha256,
@@ -63,6 +64,12 @@ def merge_shards(config: MergeConfig) -> Merged:
     Raises UsageError if that folder holds no shards, or the output holds something else; RunError if a shard is missing, not
     complete, of another job or damaged; LockedError if another merge is at work.
     """
+    for option, place in (("", config.shards), ("--output ", config.output)):
+        if address := address_of(place):
+            raise UsageError(
+                f"{option}{address}: shards are merged in folders, by links: leave those in a bucket as they are; programs "
+                "read them as one table by their common prefix, and bulkinfer verify takes it too"
+            )
     shards = _require_shards(Path(config.shards))
     output = Path(config.output) if config.output else shards.folder / MERGED
     require_folder_place(output, "--output")

@@ -10,6 +10,7 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig, RunConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import place_path
 from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
@@ -73,7 +74,7 @@ def plan_launch(config: LaunchConfig) -> Plan:
     )
     if not has_pictures:
         return plan_job(asked, None, None)
-    begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None
+    begun = read_begun(place_path(config.output), config.log_path) if config.output and not config.overwrite else None
     shards, dataset = shards_beside(config, begun), open_pictures(asked, begun)
     if shards is not None:
         refuse_other_job(shards, joined_identity(identity_of(asked, dataset), shards.job))
@@ -153,7 +154,7 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     log.warning(
         f"warning: {listed.root} has changed since the job in {config.output} began: it goes on with the "
         f"{listed.num_records} pictures listed then; to run what came since, once it is done: "
-        f"{leaving_out(config, Path(config.output))}"
+        f"{leaving_out(config, place_path(config.output))}"
     )
     return listed
 
@@ -172,7 +173,7 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
     config = asked.config
     identity = joined_identity(identity_of(asked, dataset), begun)
     log_dir = choose_log_dir(config, asked.model.card.name, json_sha256(identity))
-    output = None if dataset is None else Path(config.output or log_dir / RESULTS)
+    output = None if dataset is None else place_path(config.output or log_dir / RESULTS)
     if output is not None and not config.output and not config.overwrite:
         begun = read_begun(output, config.log_path)  # the default folder is known only now: the fingerprint leads to it
     refuse_inside_partition(dataset, output or log_dir)
@@ -212,7 +213,7 @@ def _settle_as_begun(asked: Unsettled, begun: JobFile, output: Path, identity: d
 def choose_log_dir(config: LaunchConfig, model_name: str, fingerprint: str) -> Path:
     """The log folder of the job, if there is one, or its name; runs without pictures never resume, and get a new one."""
     log_path, name = Path(config.log_path), job_name(model_name, fingerprint)
-    output = Path(config.output) if config.output else None
+    output = place_path(config.output) if config.output else None
     found = find_log_dir(log_path, name, fingerprint, output) if config.input == "pictures" else None
     return found or dated(log_path, name)
 

@@ -14,11 +14,11 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.own_folder import own_folder
-from bulkinfer.launch.claim import Launch, claim
+from bulkinfer.launch.claim import Launch, claim, remove_temporaries
 from bulkinfer.launch.close import close
 from bulkinfer.launch.jobs.begun_config import begun_config
 from bulkinfer.launch.jobs.job import RETRY, new_job_file
-from bulkinfer.launch.jobs.result_files import remove_if_empty, result_files
+from bulkinfer.launch.jobs.result_files import remove_if_empty, remove_result, result_files
 from bulkinfer.launch.jobs.saved_manifest import kept_dataset
 from bulkinfer.launch.jobs.skip_done import with_earlier_folders
 from bulkinfer.launch.options import RetryConfig
@@ -30,8 +30,9 @@ from bulkinfer.launch.run import run_engine
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Partition
 from bulkinfer.results.find_output import require_job
-from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.job_place import place_and_output
+from bulkinfer.results.output_store import output_store
 from bulkinfer.results.part_names import STAGING, part_name, part_step
 from bulkinfer.types import Step, shell_word
 
@@ -100,7 +101,7 @@ def _staged(launch: Launch, staging: Path, failed: dict[int, list[int]]) -> Laun
     counts = {index: len(numbers) for index, numbers in failed.items()}
     config = replace(job.config, batches_per_step=0, max_failures=0)
     job = replace(job, dataset=dataset, counts=counts, config=config, shard=None)
-    staging.mkdir(exist_ok=True)
+    output_store(staging).make()
     job_file = new_job_file(job)
     job_file.write(staging)
     todo = [Step(index, 0, count) for index, count in sorted(counts.items())]
@@ -116,13 +117,13 @@ def put_in_staged(launch: Launch) -> None:
     assert launch.output is not None, "a job with rows has an output"
     assert launch.job_file is not None, "a job with rows has pictures"
     staging, (*_, lease) = own_folder(launch.output) / STAGING, launch.leases
-    if not staging.is_dir():
+    if not output_store(staging).is_there():
         return
-    remove_stale_temporaries(staging)
+    remove_temporaries(staging)
     now_ok, still = merge(launch.output, staging, launch.job_file, before_rename=lease.check)
     launch.job_file.write(launch.output)
-    for path in result_files(staging):
-        path.unlink()
+    for path in sorted(result_files(staging), key=lambda path: (path.name == JOB_FILE, path)):
+        remove_result(path)
     remove_if_empty(staging)
     log.info(f"retry: {now_ok} error rows are ok now, {still} failed again")
 

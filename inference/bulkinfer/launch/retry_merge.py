@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from bulkinfer.errors import RunError
 from bulkinfer.records.manifest_rows import raw_key_column
 from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.output_store import output_store
 from bulkinfer.results.parquet_parts import METADATA_KEY, Part, publish_table, published_steps, read_part
 from bulkinfer.results.part_names import part_name, part_step
 from bulkinfer.types import Step, shell_word
@@ -36,7 +37,7 @@ def staged_keys(staging: Path, fingerprint: str) -> dict[int, dict[Step, pa.Chun
             _, table = read_part(staging, step, fingerprint)
         except RunError as error:
             log.warning(f"{error}; removed, its records run again")
-            (staging / part_name(step)).unlink()
+            output_store(staging).remove(part_name(step))
             continue
         found.setdefault(step.partition, {})[step] = raw_key_column(table)
     return found

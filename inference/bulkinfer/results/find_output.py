@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bulkinfer.errors import BulkinferError, UsageError
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.guarded import JOB_BYTES
-from bulkinfer.files.json_file import read_json
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.results.control_files import control_exists, read_control
 from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
 from bulkinfer.results.log_folder import (
@@ -18,6 +19,7 @@ from bulkinfer.results.log_folder import (
     named_folders,
     recorded_output,
 )
+from bulkinfer.results.output_store import output_store
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.results.shard_set import refuse_shard_set
 from bulkinfer.types import Step, printable_path, shell_word
@@ -29,14 +31,17 @@ def find_output(given: Path) -> Path:
     `given` too where neither is so: JobFile.read says then what is missing. Raises UsageError if that folder is gone or holds
     another job by now, or if `given` holds the shards of a job.
     """
-    if listed_steps(given) or (own_folder(given) / JOB_FILE).exists():
+    if listed_steps(given) or control_exists(own_folder(given) / JOB_FILE):
+        return given
+    if isinstance(given, AddressPath):
+        refuse_shard_set(given)
         return given
     folder = given.parent if given.name == RESULTS and not given.exists() else given
     output = recorded_output(folder)
     if output is None:
         refuse_shard_set(given)
         return given
-    if not output.is_dir():
+    if not output_store(output).is_there():
         raise UsageError(f"{folder} is the log folder of a job; its results were in {output}, which is gone")
     if is_overwritten(folder, output):
         raise UsageError(
@@ -49,10 +54,10 @@ def find_output(given: Path) -> Path:
 def is_overwritten(log_dir: Path, output: Path) -> bool:
     """True if `output`, which the records of `log_dir` name, holds the results of another job by now."""
     digits, path = fingerprint_of(log_dir), job_path(output)
-    if not digits or not path.exists():
+    if not digits or not control_exists(path):
         return False
     try:
-        there = read_json(path, most_bytes=JOB_BYTES).get("fingerprint")
+        there = read_control(path, most_bytes=JOB_BYTES).content.get("fingerprint")
     except BulkinferError:  # it may be of any job
         return False
     return isinstance(there, str) and not there.startswith(digits)

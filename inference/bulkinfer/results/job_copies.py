@@ -7,6 +7,7 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json
@@ -25,6 +26,8 @@ def copy_command(output: Path, step: Step | None = None, log_path: str = "") -> 
 
     `log_path` is the folder of job logs, if it is known.
     """
+    if isinstance(output, AddressPath):  # no command copies one there
+        return ""
     steps = list(listed_steps(output)) if step is None else [step]
     found = _job_file_of(output / part_name(steps[0]), output, log_path) if steps else None
     if found is None:

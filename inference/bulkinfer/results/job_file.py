@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bulkinfer.errors import BulkinferError, DamagedError, RunError, advising
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.guarded import JOB_BYTES
-from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.own_folder import JOB_FILE as JOB_FILE
 from bulkinfer.files.own_folder import make_own_folder, own_folder
+from bulkinfer.results.control_files import control_exists, read_control, write_control
 from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.parquet_parts import Part, listed_steps
 from bulkinfer.results.shard import Shard, ShardEntry, shard_fault, totals_of
@@ -44,12 +45,16 @@ class PartitionEntry(_PartitionEntry, total=False):
     manifest_sha256: str
 
 
-class PartEntry(TypedDict):
-    """One published part: ok rows, error rows by stage, sha256 of the file."""
-
+class _PartEntry(TypedDict):
     ok: int
     stages: dict[str, int]
     sha256: str
+
+
+class PartEntry(_PartEntry, total=False):
+    """One published part: ok rows, error rows by stage, sha256 of the file; in a bucket the tag of the object."""
+
+    tag: str
 
 
 def job_path(output: Path) -> Path:
@@ -57,6 +62,8 @@ def job_path(output: Path) -> Path:
 
     Earlier versions wrote it into `output`. One that lies there was put there last: going on with it moves it.
     """
+    if isinstance(output, AddressPath):
+        return own_folder(output) / JOB_FILE
     old = output / JOB_FILE
     return old if old.exists() else own_folder(output) / JOB_FILE
 
@@ -91,9 +98,11 @@ class JobFile:
     """The content of _job.json. Fields that this version does not know are kept, in their places.
 
     A launch changes it through `note_part`, `forget_part`, `resolve`, `complete` and `reopen`, and publishes it with `write`.
+    In a bucket that replaces the object with this `tag`, which was read or written last; empty: there was none.
     """
 
     content: dict[str, Any]
+    tag: str = field(default="", compare=False)
 
     @classmethod
     def read(cls, output: Path, log_path: str = "") -> JobFile | None:
@@ -103,11 +112,13 @@ class JobFile:
         UsageError if a newer version wrote it.
         """
         path = job_path(output)
-        if not output.is_dir() or not path.exists():  # what lies beside a folder that is gone is of no use
+        is_gone = not isinstance(output, AddressPath) and not output.is_dir()
+        if is_gone or not control_exists(path):  # what lies beside a folder that is gone is of no use
             return None
         try:
             with advising(_WAYS_OUT):
-                return cls.of(read_json(path, most_bytes=JOB_BYTES), path)
+                content, tag, _ = read_control(path, most_bytes=JOB_BYTES)
+                return cls(cls.of(content, path).content, tag)
         except RunError as error:
             if advice := copy_command(output, log_path=log_path):
                 raise RunError(f"{str(error).removesuffix(f': {_WAYS_OUT}')}: {advice}") from None
@@ -123,11 +134,12 @@ class JobFile:
     def write(self, output: Path) -> None:
         """Publish it in the own folder of `output`. Raises RunError if one lies in `output`: see job_path."""
         folder = make_own_folder(output)
-        if (other := output / JOB_FILE).exists() and folder != output:
+        if folder != output and job_path(output) == output / JOB_FILE:
+            other = output / JOB_FILE
             raise RunError(
                 f"{other} was put there during this launch, maybe by an earlier version: move it away, then run again"
             )
-        write_json(folder / JOB_FILE, self.content)
+        self.tag = write_control(folder / JOB_FILE, self.content, instead_of=self.tag)
 
     # -- what it says ----------------------------------------------------------------------------------------------------
 
@@ -244,10 +256,10 @@ def read_begun(output: Path, log_path: str = "") -> JobFile | None:
 def are_parts_gone(output: Path) -> bool:
     """True if the own folder of `output` records parts and `output` has none: they were moved away or removed."""
     path = own_folder(output) / JOB_FILE
-    if job_path(output) != path or path.parent == output or not path.exists() or listed_steps(output):
+    if job_path(output) != path or path.parent == output or not control_exists(path) or listed_steps(output):
         return False
     try:
-        return bool(read_json(path, most_bytes=JOB_BYTES).get("parts"))
+        return bool(read_control(path, most_bytes=JOB_BYTES).content.get("parts"))
     except BulkinferError:  # JobFile.read says so, unless --overwrite removes it
         return False
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import AddressPath, address_of, place_path
 from bulkinfer.files.latest_link import LATEST, linked_folder
 from bulkinfer.files.user_path import did_you_mean, user_path
 from bulkinfer.records.data_dir import pictures_here
 from bulkinfer.results.find_output import find_output
 from bulkinfer.results.log_folder import RESULTS, logs_of_output, named_folders
+from bulkinfer.results.output_store import require_bucket
 from bulkinfer.types import explained, printable_path, shell_word
 
 
@@ -39,6 +41,8 @@ def newest(log_path: str) -> Path:
 
 def no_job(log_path: str) -> str:
     """The sentence about a folder of job logs that has no newest job."""
+    if address := address_of(log_path):
+        return f"{address} is no folder of this machine: give the folder of job logs"
     folder = Path(log_path)
     if _log_folders(folder):
         listing = f"bulkinfer jobs{'' if log_path == LaunchConfig.log_path else f' {shell_word(folder)}'}"
@@ -55,7 +59,10 @@ def place_of(word: str, log_path: str) -> Path:
     Of an output that is gone it is the log folder. It need not be of a job. Raises UsageError if there is none, or if
     several have that name.
     """
-    given = user_path(word, "the job")
+    given = place_path(user_path(word, "the job"))
+    if isinstance(given, AddressPath):
+        require_bucket(given, "")
+        return given
     if given.is_dir():
         return linked_folder(given)
     if given.exists():

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from bulkinfer.errors import BulkinferError, DamagedError
+from bulkinfer.files.addresses import address_of, place_path
 from bulkinfer.files.atomic import safe_name
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.json_file import read_json, write_json
@@ -105,7 +106,7 @@ def _is_of(folder: Path, fingerprint: str, output: Path | None) -> bool:
     default = folder / RESULTS
     wanted = real_path(default if output is None else output)
     if (record := _record(folder)) is not None:
-        return record["fingerprint"] == fingerprint and real_path(folder / record["output"]) == wanted
+        return record["fingerprint"] == fingerprint and real_path(_place(folder, record["output"])) == wanted
     if wanted == real_path(default) and (
         listed_steps(default) or any((place / JOB_FILE).exists() for place in (default, own_folder(default)))
     ):
@@ -185,7 +186,7 @@ def recorded_output(folder: Path) -> Path | None:
     The default one is looked for in `folder` first: logs may have been moved, or be a copy.
     """
     if (record := _record(folder)) is not None:
-        return folder / record["output"]
+        return _place(folder, record["output"])
     default = folder / RESULTS
     for name in _NAMES_OUTPUT:
         found: dict[str, Any] = {}
@@ -196,8 +197,13 @@ def recorded_output(folder: Path) -> Path | None:
                 log.warning(f"{error}")
         if isinstance(output := found.get("output"), str):
             was_default = Path(output).parts[-2:] == (real_path(folder).name, RESULTS)
-            return default if was_default and default.is_dir() else Path(output)
+            return default if was_default and default.is_dir() else place_path(output)
     return default if listed_steps(default) else None
+
+
+def _place(folder: Path, output: str) -> Path:
+    """What a record of a log folder names: an address, or a path that may be relative to it."""
+    return place_path(output) if address_of(output) else folder / output
 
 
 def _record(folder: Path) -> _Content | None:

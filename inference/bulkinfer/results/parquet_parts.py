@@ -5,26 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bulkinfer.errors import BulkinferError, ForeignError, RunError, UsageError, first_line
-from bulkinfer.files.atomic import FORMAT, file_sha256, publishing
+from bulkinfer.errors import BulkinferError, ConflictError, ForeignError, RunError, UsageError, first_line
+from bulkinfer.files.atomic import FORMAT
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.host.interruptible import interruptible
 from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, hash_keys, key_columns
+from bulkinfer.results.output_store import output_store
 from bulkinfer.results.part_names import DAMAGED_SUFFIX, overlaps, part_name, part_step
 from bulkinfer.results.rows import StepRows, Task
 from bulkinfer.types import Record, Step
@@ -49,7 +48,8 @@ class PartFacts(TypedDict):
 class Part:
     """A published file: its records, the number of ok rows, error rows by stage, and the file's sha256.
 
-    `replaces` is the sha256 of the file that a retry replaced by this one; empty for a first file, or if it was not read.
+    `replaces` is the sha256 of the file that a retry replaced by this one; empty for a first file, or if it was not read. `tag`
+    is that of an object, see Entry; empty if it is not known.
     """
 
     step: Step
@@ -57,6 +57,7 @@ class Part:
     stages: dict[str, int]
     sha256: str
     replaces: str = ""
+    tag: str = ""
 
     @property
     def name(self) -> str:
@@ -67,7 +68,8 @@ class Part:
         return sum(self.stages.values())
 
     def as_json(self) -> dict[str, Any]:
-        return {"ok": self.num_ok, "errors": self.num_errors, "stages": self.stages, "sha256": self.sha256}
+        found = {"ok": self.num_ok, "errors": self.num_errors, "stages": self.stages, "sha256": self.sha256}
+        return found | ({"tag": self.tag} if self.tag else {})
 
 
 def schema(task: Task) -> pa.Schema:
@@ -166,15 +168,18 @@ def write_part(
 def publish_table(final: Path, table: pa.Table, facts: dict[str, Any], *, before_rename: Callable[[], None] = _no_check) -> str:
     """Write rows and metadata as a part, completely or not at all; returns the file's sha256. See write_part."""
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
-    folder = own_folder(final.parent)  # not among the parts: readers would read half a file
-    with publishing(final, folder if folder.is_dir() else make_own_folder(final.parent)) as temporary:
-        with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-            file.flush()
-            os.fsync(file.fileno())  # may take long, so it comes before the last check
-        sha256 = file_sha256(temporary)
-        before_rename()
-        return sha256
+
+    def write(file: BinaryIO) -> None:
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+    try:
+        return output_store(final.parent).publish(final.name, write, before_rename, replaces="replaces" in facts)
+    except ConflictError:  # a worker that is gone may have published it
+        step = Step(facts["partition"], facts["start"], facts["end"])
+        there, rows = read_part(final.parent, step, facts["fingerprint"])
+        if not rows.replace_schema_metadata().equals(table.replace_schema_metadata()):
+            raise
+        return there.sha256
 
 
 def published_steps(output: Path) -> list[Step]:
@@ -190,10 +195,8 @@ def published_steps(output: Path) -> list[Step]:
 
 def listed_steps(output: Path) -> dict[Step, bool]:
     """Entries of `output` with the name of a part, sorted: step -> is a folder."""
-    if not output.is_dir():
-        return {}
-    with os.scandir(output) as entries:
-        return dict(sorted((step, entry.is_dir()) for entry in entries if (step := part_step(entry.name))))
+    entries = output_store(output).entries()
+    return dict(sorted((step, entry.is_folder) for name, entry in entries.items() if (step := part_step(name))))
 
 
 def _columns(table: pa.Table) -> dict[str, str]:
@@ -253,7 +256,7 @@ def read_part(
     bulkinfer wrote it.
     """
     path = output / part_name(step)
-    data = read_bytes(path, MOST_PART_BYTES)
+    data = output_store(output).read(path.name, MOST_PART_BYTES)
     with _damage_as_run_error(path):
         parquet = BoundedParquet(pa.BufferReader(data), len(data), use_threads=use_threads)
         facts = _facts(path, parquet.metadata)
@@ -284,8 +287,8 @@ def read_part(
 def count_stages(output: Path, step: Step) -> dict[str, int]:
     """Error rows of a published file by stage. Only that column is read and checked: raises RunError if it is damaged."""
     path = output / part_name(step)
-    with _damage_as_run_error(path), pa.OSFile(str(path)) as file:
-        stages = BoundedParquet(file, file.size()).read(["stage"])["stage"]
+    with _damage_as_run_error(path), output_store(output).opened(path.name) as file, pa.PythonFile(file, "r") as source:
+        stages = BoundedParquet(source, source.size()).read(["stage"])["stage"]
         return dict(Counter(stages.drop_null().to_pylist()))
 
 
@@ -294,7 +297,4 @@ def set_aside(output: Path, step: Step) -> Path:
 
     Returns the new path.
     """
-    path = output / part_name(step)
-    aside = make_own_folder(output) / f"_{path.name}{DAMAGED_SUFFIX}"
-    path.rename(aside)
-    return aside
+    return output_store(output).set_aside(part_name(step), f"_{part_name(step)}{DAMAGED_SUFFIX}")

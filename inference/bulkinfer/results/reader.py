@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import place_path
 from bulkinfer.files.user_path import user_path
 from bulkinfer.results.find_output import find_output, require_job
+from bulkinfer.results.output_store import require_bucket
 from bulkinfer.results.parquet_parts import published_steps, read_part, schema
 from bulkinfer.results.part_names import part_name
 from bulkinfer.results.rows import Task
@@ -108,5 +110,7 @@ def read_results(output: str | os.PathLike[str]) -> Results:
     Raises UsageError if `output` is not a results folder or a newer bulkinfer wrote it, RunError if its _job.json is damaged
     or two of its parts overlap.
     """
-    folder = find_output(user_path(output, "output"))
+    given = place_path(user_path(output, "output"))
+    require_bucket(given, "")
+    folder = find_output(given)
     return Results(folder, require_job(folder).content, published_steps(folder))

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TypedDict
 
 from bulkinfer.errors import DamagedError, UsageError, advising
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.guarded import JOB_BYTES
-from bulkinfer.files.json_file import read_json
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.results.control_files import control_exists, read_control
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.shard import MERGED, SHARDS_FILE, Shard
 from bulkinfer.types import printable_path, shell_word
@@ -72,10 +73,10 @@ def read_shard_set(folder: Path) -> ShardSet | None:
     Raises RunError if the file about them is damaged, UsageError if a newer version wrote it.
     """
     path = folder / SHARDS_FILE
-    if not path.exists():
+    if not control_exists(path):
         return None
     with advising("remove it and run infer_launch of one shard again, which writes it"):
-        content = read_json(path, most_bytes=JOB_BYTES)
+        content = read_control(path, most_bytes=JOB_BYTES).content
         job = JobFile.of(content, path)
         if fault := mismatch(content.get(FIELD), _Entry, FIELD):
             raise DamagedError(f"{printable_path(path)} is damaged ({fault})")
@@ -84,9 +85,13 @@ def read_shard_set(folder: Path) -> ShardSet | None:
 
 def refuse_shard_set(folder: Path) -> None:
     """Raises UsageError if `folder` holds shards, for commands that take one results folder; it says what to type."""
-    if not (folder / SHARDS_FILE).exists():
+    if not control_exists(folder / SHARDS_FILE):
         return
     shown = printable_path(folder)
+    if isinstance(folder, AddressPath):
+        shards = read_shard_set(folder)
+        first = folder if shards is None else shards.output(next(iter(shards)))
+        raise UsageError(f"{shown} holds the shards of a job: give one of them, such as {shell_word(first)}")
     if (folder / MERGED).is_dir():
         raise UsageError(f"{shown} holds the shards of a job: give {shell_word(folder / MERGED)}, which has the rows of all")
     there = sorted(path for path in folder.glob("shard-*-of-*") if path.is_dir())

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from bulkinfer.errors import DamagedError
-from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.status import Status, WorkerStatus
+from bulkinfer.results.control_files import control_exists, read_control, show_control
 from bulkinfer.types import printable_path
 
 STATUS_FILE = "status.json"
@@ -75,24 +75,25 @@ def write_status(folder: Path, launcher: Launcher, status: Status, exit_code: in
         "left_s": None if status.left_s is None else round(status.left_s, 1),
         "exit_code": exit_code,
     }
-    write_json(folder / STATUS_FILE, content, is_durable=False)
+    show_control(folder / STATUS_FILE, content)
 
 
 def read_status(folder: Path) -> StatusReport | None:
     """The content of status.json in `folder`; None if there is none. Raises DamagedError, or UsageError if it is newer."""
     path = folder / STATUS_FILE
     try:
-        age_s = time.time() - path.stat().st_mtime
+        if not control_exists(path):
+            return None
+        found, _, age_s = read_control(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    found = read_json(path)
     if fault := mismatch(found, _Content):
         raise DamagedError(f"{printable_path(path)} is damaged ({fault})")
     content = cast(_Content, found)
     workers = {int(number): WorkerStatus(one["state"], one["pictures"]) for number, one in content["workers"].items()}
     status = Status(**{**{known.name: found[known.name] for known in fields(Status)}, "workers": workers})
     launcher = cast(Launcher, {name: found[name] for name in Launcher.__annotations__})
-    return StatusReport(launcher, status, content["exit_code"], max(0.0, age_s))
+    return StatusReport(launcher, status, content["exit_code"], age_s)
 
 
 def utc_text(seconds: float) -> str:

@@ -14,13 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import BulkinferError, ForeignError
-from bulkinfer.files.output_lock import launcher_in
+from bulkinfer.files.addresses import place_path
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.files.user_path import user_path
 from bulkinfer.records.manifest_rows import add_keys
 from bulkinfer.results.find_output import find_output, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartitionEntry
 from bulkinfer.results.ok_rows import large_keys, ok_rows_of
+from bulkinfer.results.output_locks import launcher_in
+from bulkinfer.results.output_store import output_store, require_bucket
 from bulkinfer.results.parquet_parts import Part, listed_steps, read_part
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, overlaps, part_name, part_step
 from bulkinfer.results.shard_set import ShardSet, read_shard_set
@@ -69,7 +71,8 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     A folder of shards is checked as one job. Raises UsageError if `output` is no results folder, RunError if its _job.json is
     damaged.
     """
-    folder = user_path(output, "output")
+    folder = place_path(user_path(output, "output"))
+    require_bucket(folder, "")
     if (shards := read_shard_set(folder)) is not None:
         return _verify_shards(shards, with_ok_rows)
     return _verify_output(find_output(folder), with_ok_rows)
@@ -80,7 +83,7 @@ def _verify_shards(shards: ShardSet, with_ok_rows: bool) -> Verdict:
     verdict = Verdict(shards.job, ok_rows=[] if with_ok_rows else None)
     for shard in shards:
         output, name = shards.output(shard), shard.folder
-        if not output.is_dir():
+        if not output_store(output).is_there():
             verdict.faults.append(f"{name} is not there: run infer_launch of that shard")
             continue
         try:
@@ -216,25 +219,18 @@ def _check_rest(output: Path, verdict: Verdict) -> None:
     """Report the other files: tables that readers of the folder would read too, damaged parts, an unfinished retry."""
     for name in foreign_files(output):
         verdict.faults.append(f"{name} is no part of the job, but programs that read the folder read it too: move it away")
-    folders = [folder for folder in (output, own_folder(output)) if folder.is_dir()]
-    for folder in folders:
-        if (folder / STAGING).exists():
+    for folder in dict.fromkeys((output, own_folder(output))):
+        if output_store(folder / STAGING).is_there():
             rest = f"bulkinfer retry {shell_word(output)} goes on with it"
             verdict.notes.append(f"{folder / STAGING} holds rows of a retry that was ended early: {rest}")
     if verdict.faults:
-        aside = sorted(path for folder in folders for path in folder.iterdir() if is_set_aside(path.name))
+        folders = dict.fromkeys((output, own_folder(output)))
+        aside = sorted(folder / name for folder in folders for name in output_store(folder).entries() if is_set_aside(name))
         verdict.faults += [
             f"{path} was set aside as damaged; once its records have run again it can be removed" for path in aside
         ]
 
 
 def foreign_files(output: Path) -> Iterator[str]:
-    """Files that readers of Parquet data sets would read beside the parts.
-
-    They skip files whose names, or whose folders' names, begin with _ or a dot.
-    """
-    for folder, folders, names in os.walk(output):
-        folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
-        for name in sorted(names):
-            if not name.startswith(("_", ".")) and not (Path(folder) == output and part_step(name)):
-                yield str((Path(folder) / name).relative_to(output))
+    """Files that readers of Parquet data sets would read beside the parts."""
+    return (name for name in output_store(output).readable_files() if not part_step(name))

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from bulkinfer.errors import AbsentObjectError, ObjectError, RunError, StoreError, UsageError, first_line
+from bulkinfer.errors import AbsentObjectError, ObjectError, RunError, UsageError, first_line
 from bulkinfer.host.install_hint import install_command
-from bulkinfer.stores.problems import LOGINS, broke_off, has_answered, problem
+from bulkinfer.stores.problems import LOGINS, broke_off, has_answered, has_begun, problem
 from bulkinfer.stores.store import Admit, Found, Listed
 
 _T = TypeVar("_T")
@@ -146,7 +146,7 @@ class Bucket:
 
         while page := self._ask("", next_page):
             last = page[-1]["path"]
-            yield [Listed(each["path"], int(each["size"]), _time_ns(each)) for each in page]
+            yield [Listed(each["path"], int(each["size"]), _time_ns(each), str(each["e_tag"] or "")) for each in page]
 
     def put(self, key: str, data: bytes, *, only_new: bool = False, instead_of: str = "") -> str:
         """Write an object as a whole, in one request."""
@@ -181,7 +181,7 @@ class Bucket:
                 if tries == 1 or not broke_off(error):
                     raise problem(error, self._scheme, self._name, key) from None
                 if number >= tries or time.monotonic() - began > _LATER_S:
-                    raise self._broken(key, number) from None
+                    raise self._broken(error, key, number) from None
                 time.sleep(random.uniform(0.5, 1.0) * _PAUSE_S * 2**number)
                 continue
             if not self._has_answered:
@@ -191,12 +191,11 @@ class Bucket:
     def _be_patient(self) -> None:
         self._store, self._has_answered = self._opened(_LATER_S), True
 
-    def _broken(self, key: str, tries: int) -> RunError:
-        """The error of answers that break off again and again: that of one object where the store answers otherwise."""
-        if key:
+    def _broken(self, error: BaseException, key: str, tries: int) -> RunError:
+        """The error of answers that break off again and again: that of one object if some of its content has come."""
+        if key and has_begun(error):
             return ObjectError(f"the store ended the connection before all of it had come, {tries} times")
-        shown = f"{self._scheme}://{self._name}"
-        return StoreError(f"{shown} ended the connection {tries} times: check the network, and run the same command again")
+        return problem(error, self._scheme, self._name, key)
 
 
 def _found(meta: Any) -> Found:

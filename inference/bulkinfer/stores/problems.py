@@ -76,6 +76,11 @@ def broke_off(error: BaseException) -> bool:
     return not (is_other or _found(_STATUS, text) or _found(_RETRIES, text))
 
 
+def has_begun(error: BaseException) -> bool:
+    """Whether an answer that broke off had begun: then it is no error of the request, which the client would have repeated."""
+    return "RetryError" not in str(error)
+
+
 def has_answered(error: BaseException) -> bool:
     """Whether a server answered at last, though only that it is too busy."""
     return _may_pass(_found(_STATUS, str(error)))
@@ -114,7 +119,7 @@ def _reason(text: str) -> str:
     if any(mark in text for mark in _NO_STORE):
         return "does not answer as a store of objects does"
     if "InvalidCertificate" in text:
-        return "has a certificate that is not valid"
+        return "has a certificate of an authority that is not known here (SSL_CERT_FILE names one)"
     if "InvalidContentType" in text:
         return "does not speak TLS where https:// asks for it"
     if "dns error" in text:

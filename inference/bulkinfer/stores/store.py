@@ -31,11 +31,12 @@ class Found(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """An object of a listing: its key, its size in bytes, the time of its last change in ns."""
+    """An object of a listing: its key, its size in bytes, the time of its last change in ns, and a tag of its content."""
 
     key: str
     size_bytes: int
     mtime_ns: int
+    tag: str = ""
 
 
 class Store(Protocol):

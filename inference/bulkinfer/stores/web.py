@@ -76,7 +76,10 @@ class Web:
                 return b"", Found(0, 0, "")
             if answer.status != 206:
                 raise ObjectError("its server gives whole files only, no parts of them")
-            return _read(answer, count), _found(answer)
+            data, said = _read(answer, count), _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+            if said is None or int(said[1]) != offset or len(data) != min(count, int(said[2]) + 1 - offset):
+                raise ObjectError("its server gives other parts than it is asked for")
+            return data, _found(answer)
 
         return self._ask(key, {"Range": f"bytes={offset}-{offset + count - 1}"}, read)
 
@@ -168,6 +171,8 @@ def _reason(error: BaseException | None) -> str:
         "SSLError": "the certificate of its server is not valid",
         "LocationParseError": "its address is malformed",
     }
+    if name == "ResponseError" and "redirect" in str(error):
+        return "its server redirects again and again"
     if name == "ResponseError" and error is not None:
         return f"its server goes on answering with an error ({first_line(error)})"
     return known.get(name, f"it cannot be fetched ({name})")

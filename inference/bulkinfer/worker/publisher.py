@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from bulkinfer.errors import RunError
-from bulkinfer.files import lease
+from bulkinfer.files.addresses import place_path
 from bulkinfer.host.console import step_line
 from bulkinfer.host.usage import cpu_seconds, peak_memory_bytes
+from bulkinfer.results.output_locks import check_lock
 from bulkinfer.results.parquet_parts import Part, write_part
 from bulkinfer.results.rows import StepRows
 from bulkinfer.types import Batch, Step, printable_path
@@ -86,7 +86,7 @@ class Publisher:
     def _write(self, rows: StepRows, count: int) -> Part:
         """Publish rows as a part. Raises RunError if the results folder is gone, which a user may have removed."""
         assert self._spec.output is not None, "what has rows has an output"
-        output = Path(self._spec.output)
+        output = place_path(self._spec.output)
         try:
             return write_part(output, rows, count, self._metadata, before_rename=self._check_locks)
         except FileNotFoundError:
@@ -100,7 +100,7 @@ class Publisher:
     def _check_locks(self) -> None:
         """Raise RunError if another launcher has taken over. The worker checks, since its own launcher may be suspended."""
         for path, token in self._spec.locks.items():
-            lease.check(Path(path), token)
+            check_lock(path, token)
 
     def _of_warm_up(self, count: int) -> int:
         """How many of the next `count` pictures to publish had their rows by the end of the warm-up."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.commands import get_dataset, get_model, validate
-from bulkinfer.files.addresses import address_of, public, secret_in, whole_path
+from bulkinfer.files.addresses import AddressPath, address_of, place_path, public, secret_in, whole_path
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,27 @@ def test_what_is_an_address(place: str | bytes | Path, address: str) -> None:
 def test_whole_paths() -> None:
     assert whole_path(Path("s3://bucket/a/")) == b"s3://bucket/a"
     assert whole_path("a/../b") == os.fsencode(Path.cwd() / "b")
+
+
+def test_an_address_is_joined_and_shown_like_a_path() -> None:
+    path = place_path(Path("s3://bucket/a//b/"))
+    assert isinstance(path, AddressPath)
+    assert (str(path), os.fspath(path / "c"), f"{path.parent.parent}") == (
+        "s3://bucket/a/b",
+        "s3://bucket/a/b/c",
+        "s3://bucket",
+    )
+    assert (path.with_name("x"), path.resolve(), path.absolute()) == (AddressPath("s3://bucket/a/x"), path, path)
+    assert path.relative_to(AddressPath("s3://bucket")) == Path("a/b")
+    assert not isinstance(place_path("a/b"), AddressPath)
+
+
+@pytest.mark.parametrize("ask", ["exists", "is_dir", "stat", "mkdir", "iterdir", "open", "unlink", "touch", "is_symlink"])
+def test_an_address_is_no_file_of_this_machine(ask: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AssertionError, match="s3://bucket/a is no file of this machine"):
+        getattr(AddressPath("s3://bucket/a"), ask)()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

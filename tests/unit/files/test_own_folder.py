@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.own_folder import JOB_FILE, make_own_folder, own_folder, require_outside_results
 
 
@@ -35,6 +36,15 @@ def test_every_name_of_a_folder_leads_to_one(tmp_path: Path) -> None:
 
 def test_a_folder_in_an_own_folder_holds_its_own_files_itself(tmp_path: Path) -> None:
     assert own_folder(tmp_path / ".out.bulkinfer" / "_retry") == tmp_path / ".out.bulkinfer" / "_retry"
+    assert own_folder(tmp_path / ".out.bulkinfer") == tmp_path / ".out.bulkinfer"
+
+
+def test_in_a_bucket_it_lies_inside() -> None:
+    output = AddressPath("s3://bucket/out")
+    assert own_folder(output) == make_own_folder(output) == AddressPath("s3://bucket/out/.bulkinfer")
+    assert own_folder(AddressPath("s3://bucket")) == AddressPath("s3://bucket/.bulkinfer")
+    assert own_folder(own_folder(output)) == own_folder(output)
+    assert own_folder(own_folder(output) / "_retry") == own_folder(output) / "_retry"
 
 
 def test_where_nothing_can_lie_beside_it_lies_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

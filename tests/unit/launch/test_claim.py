@@ -17,6 +17,7 @@ from bulkinfer.files.own_folder import LOCK_FILE, make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.launch import claim as claim_module
 from bulkinfer.launch import plan as plan_module
+from bulkinfer.launch import recorded_part
 from bulkinfer.launch.auto.choose import find_network
 from bulkinfer.launch.claim import claim, claim_output, preview, remaining_steps, remove_results
 from bulkinfer.launch.jobs.job import Job, joined_identity, new_job_file, resolved_there
@@ -344,7 +345,7 @@ def test_what_no_file_covers_is_to_do(job: Job, output: Path, capfd: pytest.Capt
 
 def test_a_recorded_part_is_known_by_its_hash_alone(job: Job, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job_file = begun(output, job, Step(0, 0, 5))
-    monkeypatch.setattr(claim_module, "inspect_part", lambda *_: pytest.fail("read in full"))
+    monkeypatch.setattr(recorded_part, "inspect_part", lambda *_: pytest.fail("read in full"))
     assert remaining_steps(job, output, job_file) == [Step(1, 0, 3)]
 
 

@@ -19,6 +19,7 @@ from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.files import guarded
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.records.manifest_rows import hash_keys
+from bulkinfer.results import output_store
 from bulkinfer.results import parquet_parts as results
 from bulkinfer.results.parquet_parts import (
     METADATA_KEY,
@@ -192,8 +193,8 @@ def test_round_trip(tmp_path: Path) -> None:
 
 def test_the_own_folder_is_made_for_the_first_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
-    plain = results.make_own_folder
-    monkeypatch.setattr(results, "make_own_folder", lambda output: (made.append(output), plain(output))[1])
+    plain = output_store.make_own_folder
+    monkeypatch.setattr(output_store, "make_own_folder", lambda output: (made.append(output), plain(output))[1])
     (tmp_path / "out").mkdir()
     for step in (Step(0, 0, 3), Step(0, 3, 5), Step(0, 5, 6)):
         write_part(tmp_path / "out", filled_rows(step, task()), len(step), {"fingerprint": "f"})
@@ -350,7 +351,7 @@ def test_a_failing_disk_is_not_taken_for_damage(tmp_path: Path, monkeypatch: pyt
     def broken(*_: Any, **__: Any) -> None:
         raise OSError(5, "Input/output error", "part")
 
-    for place, name in ((results, "read_bytes"), (results.pq, "ParquetFile")):
+    for place, name in ((output_store, "read_bytes"), (results.pq, "ParquetFile")):
         with monkeypatch.context() as patched:
             patched.setattr(place, name, broken)
             with pytest.raises(OSError, match="Input/output error"):

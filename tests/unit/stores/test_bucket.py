@@ -76,6 +76,23 @@ def test_a_listing_has_what_is_below_the_prefix(server: Server, proxy: Proxy) ->
     assert [(each.key, each.size_bytes) for each in listed] == [("list/Z.jpg", 5), ("list/a/c.jpg", 5), ("list/b.jpg", 5)]
 
 
+def test_a_public_bucket_by_the_client_of_google(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """moto's server speaks the XML interface, which both have, but for signatures and conditional puts."""
+    server.put("public/a b.jpg", b"12345")
+    server.client.put_object_acl(Bucket=BUCKET, Key="public/a b.jpg", ACL="public-read")
+    server.client.put_bucket_acl(Bucket=BUCKET, ACL="public-read")
+    with reached_from_here(server):
+        monkeypatch.setenv("GOOGLE_BASE_URL", server.url)
+        monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+        store = Bucket("gs", BUCKET)
+        assert [(each.key, each.size_bytes) for page in store.list("public") for each in page] == [("public/a b.jpg", 5)]
+        assert store.get("public/a b.jpg", LIMIT, lambda _size: None) == b"12345"
+        assert store.get_range("public/a b.jpg", 3, 9)[0] == b"45"
+        assert store.find("public/a b.jpg").size_bytes == 5
+        with pytest.raises(StoreError, match="the bucket gs://none does not exist"):
+            Bucket("gs", "none").get("x", LIMIT, lambda _size: None)
+
+
 def test_a_conditional_put(proxy: Proxy) -> None:
     tag = here().put("lease", b"1", only_new=True)
     with pytest.raises(ConflictError):

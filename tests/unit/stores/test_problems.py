@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunError, StoreError
-from bulkinfer.stores.problems import broke_off, has_answered, problem
+from bulkinfer.stores.problems import broke_off, has_answered, has_begun, problem
 
 
 class PermissionDeniedError(Exception):
@@ -57,7 +57,7 @@ CASES = [
     (
         Exception("RetryError { kind: Connect InvalidCertificate"),
         StoreError,
-        "s3://b has a certificate that is not valid after",
+        "s3://b has a certificate of an authority that",
     ),
     (Exception("RetryError { kind: Connect InvalidContentType"), StoreError, "s3://b does not speak TLS where https:// asks"),
     (Exception('RetryError { kind: Connect "dns error"'), StoreError, "s3://b has an endpoint whose name has no address after"),
@@ -103,3 +103,4 @@ def test_only_an_answer_that_broke_off_is_asked_for_again() -> None:
     """Everything else the client has repeated by itself, if that helps."""
     found = [str(error) for error, _, _ in CASES if broke_off(error)]
     assert found == ["kind: Decode, hidden", "RetryError { kind: Request hidden"]
+    assert list(map(has_begun, map(Exception, found))) == [True, False]

@@ -54,6 +54,15 @@ def test_a_redirect_is_followed(site: Site) -> None:
     assert [path for path, _, _ in site.requests] == ["/a.jpg", "/b.jpg"]
 
 
+def test_a_redirect_may_lead_to_another_server_and_not_in_circles(site: Site) -> None:
+    with serving(Site(BODY)) as other:
+        site.script = [other.url("b.jpg")]
+        assert get(site) == BODY
+    site.script = ["/a.jpg"]
+    with pytest.raises(ObjectError, match="redirects again and again"):
+        get(site)
+
+
 @pytest.mark.parametrize("step", ["whole", "unsized"])
 def test_a_large_object_is_not_read(site: Site, step: str) -> None:
     site.script = [step]
@@ -90,6 +99,8 @@ def test_parts_need_a_server_that_gives_them(site: Site) -> None:
     data, found = Web().get_range(site.url("a.tar"), 0, 10)
     assert (data, found.size_bytes) == (BODY[:10], len(BODY))
     assert Web().find(site.url("a.tar")).size_bytes == len(BODY)
+    with pytest.raises(ObjectError, match="gives other parts than it is asked for"):
+        Web().get_range(site.url("a.tar"), 5, 5)
     site.script = ["whole"]
     with pytest.raises(ObjectError, match="gives whole files only"):
         Web().get_range(site.url("a.tar"), 5, 5)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.results import parquet_parts as results
+from bulkinfer.results import output_store
 from bulkinfer.results.parquet_parts import METADATA_KEY
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import Batch, Step
@@ -231,7 +231,7 @@ def test_a_lock_that_is_lost_while_a_part_is_made_is_seen_before_the_part_is(
         lock.write_text('{"token": "theirs"}')
         return file_sha256(path)
 
-    monkeypatch.setattr(results, "file_sha256", hashing)
+    monkeypatch.setattr(output_store, "file_sha256", hashing)
     with pytest.raises(RunError, match="was lost"):
         place.publisher.publish(rows)
     assert (place.parts, place.events) == ([], [])

@@ -123,10 +123,9 @@ def connected(address: str) -> Iterator[Cluster]:
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        own: dict[str, Any] = {}
-        if address == LOCAL:
-            own = {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES, "_temp_dir": folder}
+    options: contextlib.AbstractContextManager[dict[str, Any]]
+    options = _own_cluster() if address == LOCAL else contextlib.nullcontext({})
+    with options as own:
         with _keeping_handlers():
             try:
                 ray.init(address or "auto", log_to_driver=False, configure_logging=False, **own)
@@ -137,6 +136,13 @@ def connected(address: str) -> Iterator[Cluster]:
             yield cluster
         finally:
             cluster.close()
+
+
+@contextlib.contextmanager
+def _own_cluster() -> Iterator[dict[str, Any]]:
+    """What ray.init takes for a cluster of this host; nothing of it is left after the block."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        yield {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES, "_temp_dir": folder}
 
 
 def _set_environment(address: str) -> None:

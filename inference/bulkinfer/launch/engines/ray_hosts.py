@@ -27,7 +27,7 @@ log = logging.getLogger("bulkinfer")
 NODE_FILES = "node-*.json"  # in the log folder of a launch
 
 _AGAIN_S = 30.0  # a node that could not be reached, and is not known to be gone, is checked again after so long
-_NODES_S = 5.0  # between two questions for the nodes that the cluster has
+_NODES_S = 2.0  # between two questions for the nodes that the cluster has
 _CHECK_S = 60.0  # a launch waits so long at most for the first nodes to be checked
 # Ray itself compares Python; the rows of a part do not depend on the version of pyarrow.
 _DECIDES_NOTHING = {"python", "pyarrow"}

@@ -14,12 +14,12 @@ from pathlib import Path
 from bulkinfer.errors import BulkinferError, os_error_sentence
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.guarded import open_regular
-from bulkinfer.files.lease import is_held
 from bulkinfer.host.cores import CoreBudget, ThreadPlan, core_budget
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.engines.worker_handle import start_worker
 from bulkinfer.model.card import check_graph_files
 from bulkinfer.model.stored_network import fetch_folder
+from bulkinfer.results.output_locks import is_lock_held
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import End, RunStep, StepDone, decode
 
@@ -60,7 +60,7 @@ def _problem(asked: Question) -> str:
         if file_sha256(Path(asked.run_file)) != asked.run_file_sha256:
             return f"finds another {asked.run_file} than the launcher wrote: {shared}"
         for path, token in asked.locks.items():
-            if not is_held(Path(path), token):
+            if not is_lock_held(path, token):
                 return f"does not find the launcher's {path}: {shared}"
         if asked.network_address and not Path(asked.graph).exists():
             fetch_folder(asked.network_address, Path(asked.graph).parent, asked.batch_size)
@@ -76,7 +76,7 @@ def _problem(asked: Question) -> str:
     except OSError as error:
         return f"cannot read what it needs: {os_error_sentence(error)}"
     except BulkinferError as error:
-        return f"cannot use the network: {error}"
+        return f"cannot read what it needs: {error}"
     return ""
 
 

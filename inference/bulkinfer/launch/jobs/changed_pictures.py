@@ -9,20 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bulkinfer.errors import BulkinferError
-from bulkinfer.files.atomic import publishing
-from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch.jobs.job import Job
 from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.sources.folder import Picture, counted
+from bulkinfer.results.output_store import output_store
 from bulkinfer.types import Array, Step, printable, printable_path
 
 log = logging.getLogger("bulkinfer")
@@ -79,8 +78,11 @@ def keep_times(job: Job, output: Path, times: Array | None) -> None:
     if times is None:
         return
     table = pa.table({_COLUMN: pa.array(times)}).replace_schema_metadata({"fingerprint": job.fingerprint})
-    with publishing(own_folder(output) / TIMES_FILE) as temporary:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+    def write(file: BinaryIO) -> None:
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+    output_store(own_folder(output)).publish(TIMES_FILE, write, lambda: None, replaces=True)
 
 
 def _times(pictures: Sequence[Picture | None]) -> Array:
@@ -110,10 +112,11 @@ def _times_by_key(manifest: Manifest, pictures: Sequence[Picture], count: int) -
 def _read(output: Path, fingerprint: str, count: int) -> Array | None:
     """The kept times; None if there are none of this job, or after a warning if they are damaged."""
     path = own_folder(output) / TIMES_FILE
-    if not path.exists():
+    store = output_store(path.parent)
+    if not store.has(path.name):
         return None
     try:
-        with open_regular(path) as file:
+        with store.opened(path.name) as file:
             parquet = BoundedParquet(file, use_threads=False)
             found: Any = parquet.read([_COLUMN])[_COLUMN].to_numpy()
             metadata = parquet.schema.metadata or {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError, UsageError
+from bulkinfer.files.addresses import place_path
 from bulkinfer.files.atomic import canonical_json, safe_name
 from bulkinfer.launch.jobs.begun_config import command_with, leaving_out
 from bulkinfer.launch.jobs.saved_manifest import listed_before
@@ -65,7 +66,7 @@ def refuse_changed_folder(config: LaunchConfig, identity: dict[str, Any], datase
         return
     if begun.identity.get("manifest") == identity["manifest"] or not _differs_in_pictures(begun, identity):
         return
-    output = Path(config.output)
+    output = place_path(config.output)
     done = without_done(replace(config, output="", skip_done=(config.output,)), identity, dataset)
     changed = f"{dataset.root} has changed since the job in {output} began"
     again = f"to run all again: {command_with(config, overwrite=True)}"

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.addresses import address_of
-from bulkinfer.files.own_folder import SUFFIX, require_outside_results
+from bulkinfer.files.addresses import AddressPath, address_of, place_path
+from bulkinfer.files.own_folder import JOB_FILE, SUFFIX, own_folder, require_outside_results
 from bulkinfer.files.user_path import real_path, require_folder_place
 from bulkinfer.records.dataset import Dataset
+from bulkinfer.results.control_files import control_exists
 from bulkinfer.results.log_folder import LAUNCH_FILE, RUN_FILE
+from bulkinfer.results.output_store import output_store, require_bucket
 from bulkinfer.results.verify import foreign_files
 from bulkinfer.types import printable_path
 
@@ -26,13 +28,30 @@ def require_places(config: LaunchConfig) -> None:
     Not allowed as --output: a folder that is or holds the folder of job logs or of models, the log folder of a job, own files
     of bulkinfer, and a folder in the results of a job. `config` is one that with_shard has returned.
     """
+    if address_of(config.log_path):
+        raise UsageError(f"--log_path {config.log_path}: logs lie on this machine: give a folder; --output may be a bucket")
+    if isinstance(output := place_path(config.output), AddressPath):
+        _require_prefix(output)
     for name in ("log_path", "output"):
-        place = Path(getattr(config, name))
+        place = place_path(getattr(config, name))
+        if isinstance(place, AddressPath):
+            continue
         require_folder_place(place, f"--{name}")
         if getattr(config, name):
             require_outside_results(place, f"--{name}", is_results=name == "output")
-    if config.output and config.input == "pictures":
-        _refuse_places_of_others(config, Path(config.output))
+    if config.output and config.input == "pictures" and not isinstance(output, AddressPath):
+        _refuse_places_of_others(config, output)
+
+
+def _require_prefix(output: AddressPath) -> None:
+    """Raises UsageError if results cannot be written below this address, or it lies among the results of another job."""
+    require_bucket(output, "--output")
+    if any(part.endswith(SUFFIX) and part.startswith(".") for part in output.parts):
+        raise UsageError(f"--output {output}: {SUFFIX} is kept for own files about other results: give another prefix")
+    _, _bucket, *parts = output.parts
+    for above in list(output.parents)[: len(parts)]:
+        if control_exists(own_folder(above) / JOB_FILE):
+            raise UsageError(f"--output {output}: {above} holds the results of a job: give a prefix outside of it")
 
 
 def _refuse_places_of_others(config: LaunchConfig, output: Path) -> None:
@@ -53,11 +72,16 @@ def require_apart_from_pictures(dataset: Dataset | None, output: Path | None) ->
 
     A folder for the results below that of the pictures is allowed: a launch leaves it out when it looks for pictures.
     """
-    if dataset is None or output is None:
+    if dataset is None or output is None or isinstance(output, AddressPath) != bool(address_of(dataset.root)):
         return
     root, given = real_path(dataset.root), real_path(output)
     if root.is_relative_to(given):
-        raise UsageError(f"--output {output}: the pictures in {dataset.root} lie in it: give a folder for the results alone")
+        shown = root if address_of(root) else dataset.root
+        raise UsageError(f"--output {output}: the pictures in {shown} lie in it: give a folder for the results alone")
+    if isinstance(output, AddressPath):
+        if given.is_relative_to(root) and dataset.partitions[0].manifest.archives:
+            raise UsageError(f"--output {output} lies among the archives of {root}: give another prefix")
+        return
     if dataset.scan is not None and given.is_relative_to(root) and _holds_pictures(dataset, given.relative_to(root)):
         raise UsageError(f"--output {output} holds pictures of {dataset.root}: give a folder for the results alone")
 
@@ -73,7 +97,7 @@ def _holds_pictures(dataset: Dataset, folder: Path) -> bool:
 
 def warn_of_foreign_files(output: Path | None) -> None:
     """Log a warning if an output that is not begun yet holds other files, which readers of the results would read too."""
-    if output is not None and output.is_dir() and (name := next(foreign_files(output), None)) is not None:
+    if output is not None and output_store(output).is_there() and (name := next(foreign_files(output), None)) is not None:
         log.warning(
             f"warning: --output {printable_path(output)} holds other files, such as {printable_path(name)}: programs that read "
             f"the results read them too; give a folder for the results alone"

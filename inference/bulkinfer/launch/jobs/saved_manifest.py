@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.files.addresses import whole_path
+from bulkinfer.files.addresses import place_path, whole_path
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.records.archives.archive_dataset import archive_root
@@ -93,7 +93,7 @@ def listed_before(config: LaunchConfig, identity: dict[str, Any], dataset: Datas
         return None
     if canonical_json({**there, "manifest": identity["manifest"]}) != canonical_json(identity):
         return None
-    if sum(map(len, published_steps(Path(config.output)))) == begun.num_records:
+    if sum(map(len, published_steps(place_path(config.output)))) == begun.num_records:
         return None
-    listed = kept_dataset(begun, Path(config.output), config.log_path, dataset.root)
+    listed = kept_dataset(begun, place_path(config.output), config.log_path, dataset.root)
     return None if listed is None else replace(listed, found_now=dataset.scan)

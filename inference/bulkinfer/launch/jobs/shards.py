@@ -10,9 +10,10 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files.addresses import AddressPath, place_path
 from bulkinfer.files.atomic import remove_stale_temporaries
-from bulkinfer.files.json_file import write_new_json
 from bulkinfer.launch.jobs.job import Job, check_same_job, new_job_file, resolved_of, warn_of_changes
+from bulkinfer.results.control_files import control_exists, write_new_control
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.shard import SHARDS_FILE, Shard
 from bulkinfer.results.shard_set import DECIDED, FIELD, ShardSet, read_shard_set
@@ -38,7 +39,7 @@ def with_shard(config: LaunchConfig) -> LaunchConfig:
         raise UsageError(f"--shard {config.shard} needs --output FOLDER, the same for all shards: each gets a folder in it")
     index, count = _numbers(config.shard)
     shard = Shard(index, count, config.batches_per_step * config.batch_size)
-    given = Path(config.output)
+    given = place_path(config.output)
     output = given if given.name == shard.folder else given / shard.folder  # the folder of the shard itself may be given, too
     return replace(config, shard=str(shard), output=str(output))
 
@@ -98,7 +99,7 @@ def shards_beside(config: LaunchConfig, begun: JobFile | None) -> ShardSet | Non
     if not config.shard:
         _refuse_shards(config, begun)
         return None
-    output = Path(config.output)
+    output = place_path(config.output)
     if (there := read_shard_set(output.parent)) is None:
         return None
     shard = shard_of(config)
@@ -126,9 +127,9 @@ def _refuse_shards(config: LaunchConfig, begun: JobFile | None) -> None:
         batches = begun.config.get("batches_per_step")
         raise UsageError(
             f"{printable_path(config.output)} is shard {begun.shard} of a job: give --shard {begun.shard} "
-            f"--batches_per_step {batches} --output {shell_word(Path(config.output).parent)}"
+            f"--batches_per_step {batches} --output {shell_word(place_path(config.output).parent)}"
         )
-    if config.output and (Path(config.output) / SHARDS_FILE).exists():
+    if config.output and control_exists(place_path(config.output) / SHARDS_FILE):
         shown = printable_path(config.output)
         raise UsageError(f"--output {shown} holds the shards of a job: give --shard, or another --output")
 
@@ -151,8 +152,9 @@ def join_shards(job: Job, output: Path) -> None:
     """
     assert job.shard is not None, "the job is a shard"
     folder = output.parent
-    remove_stale_temporaries(folder)
-    if (there := read_shard_set(folder)) is None and write_new_json(folder / SHARDS_FILE, _content(job, job.shard)):
+    if not isinstance(folder, AddressPath):
+        remove_stale_temporaries(folder)
+    if (there := read_shard_set(folder)) is None and write_new_control(folder / SHARDS_FILE, _content(job, job.shard)):
         return
     there = there or read_shard_set(folder)
     assert there is not None, "one of the two wrote it"

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files.addresses import place_path
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.user_path import real_path
 from bulkinfer.launch.jobs.job import Job, resolved_of
@@ -48,7 +49,7 @@ def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dat
     `identity` that of the job on `dataset`. Raises UsageError if one of those folders is no output, is this job's own, or its
     rows are of another kind; RunError if it is damaged.
     """
-    folders = [Path(output) for output in config.skip_done]
+    folders = [place_path(output) for output in config.skip_done]
     earlier = [(output, check_alike(config, identity, output)) for output in folders]
     for output, found in earlier:
         _warn_of_gone_parts(output, found)
@@ -107,7 +108,7 @@ def check_alike(config: LaunchConfig, identity: Mapping[str, Any], output: Path)
 
 def check_settled(job: Job) -> None:
     """The part of check_alike that needs to know what `auto` became. Raises UsageError as that does."""
-    for output in map(Path, job.config.skip_done):
+    for output in map(place_path, job.config.skip_done):
         found = JobFile.read(output)
         if found is None:
             raise UsageError(f"--skip_done {output}: its {JOB_FILE} is gone; give the results folder of a job")

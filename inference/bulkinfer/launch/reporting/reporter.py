@@ -13,6 +13,7 @@ from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.reporting.progress import Progress
 from bulkinfer.launch.reporting.totals import Aggregate
 from bulkinfer.launch.step_queue import batches_per_step, steps_without_pictures
+from bulkinfer.results.output_store import output_store
 from bulkinfer.results.part_names import part_name
 from bulkinfer.runtime.session import describe_proof
 from bulkinfer.types import Step
@@ -114,4 +115,4 @@ class Reporter:
     def is_published(self, step: Step) -> bool:
         """True if the part of `step` is published."""
         output = self._launch.output
-        return output is not None and (output / part_name(step)).exists()
+        return output is not None and output_store(output).has(part_name(step))

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from bulkinfer.errors import BulkinferError, escaped
 from bulkinfer.results.answers import ANSWER_COLUMNS, class_texts, num_ranked, ranked, score_texts
 from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.output_store import output_store
 from bulkinfer.results.parquet_parts import read_part
 from bulkinfer.results.part_names import part_name, part_step
 from bulkinfer.types import Step
@@ -37,7 +38,7 @@ def error_lines(output: Path, job: JobFile) -> list[str]:
 def ok_lines(output: Path, job: JobFile) -> list[str]:
     """The first ok rows, one a line: key, score and name of the best class. Reads one part, and no large one."""
     with_ok = [step for step in _steps(job) if job.parts[part_name(step)]["ok"]]
-    small = next((step for step in with_ok if _size_bytes(output / part_name(step)) <= _MOST_BYTES), None)
+    small = next((step for step in with_ok if _size_bytes(output, part_name(step)) <= _MOST_BYTES), None)
     if small is None or (table := _read(output, small, job, "key", "stage", *ANSWER_COLUMNS)) is None:
         return []
     rows = table.filter(pc.is_null(table["stage"])).slice(0, _NUM_OK)
@@ -53,8 +54,9 @@ def _steps(job: JobFile) -> list[Step]:
     return sorted(step for name in job.parts if (step := part_step(name)) is not None)
 
 
-def _size_bytes(part: Path) -> float:
-    return part.stat().st_size if part.is_file() else math.inf
+def _size_bytes(output: Path, name: str) -> float:
+    size = output_store(output).size_bytes(name)
+    return math.inf if size is None else size
 
 
 def _read(output: Path, step: Step, job: JobFile, *columns: str) -> pa.Table | None:

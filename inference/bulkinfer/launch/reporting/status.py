@@ -8,7 +8,8 @@ import socket
 import time
 from dataclasses import replace
 
-from bulkinfer.errors import os_error_sentence
+from bulkinfer.errors import RunError, os_error_sentence
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.host.process_identity import process_start_ticks
 from bulkinfer.host.status import FAILED, FINISHED, STOPPED, Status
 from bulkinfer.launch.claim import Launch
@@ -19,11 +20,15 @@ from bulkinfer.results.status_file import Launcher, utc_text, write_status
 log = logging.getLogger("bulkinfer")
 
 
+_BUCKET_S = 10.0  # between two status.json in a bucket
+
+
 class StatusWriter:
     """Writes the status.json files of one launch. `started` is when the command began, by time.perf_counter()."""
 
     def __init__(self, launch: Launch, started: float) -> None:
         self._leases, self._has_warned = launch.leases, False
+        self._bucket_due = 0.0
         log_dir = launch.leases[0].path.parent if launch.leases else launch.log_dir
         self._launcher = Launcher(
             job=log_dir.name,
@@ -41,12 +46,21 @@ class StatusWriter:
         for lease in self._leases:
             if lease.refusal is not None:
                 continue  # another launcher writes there now
+            if isinstance(lease.path, AddressPath) and exit_code is None and not self._is_bucket_due():
+                continue
             try:
                 write_status(lease.path.parent, self._launcher, status, exit_code)
-            except OSError as error:
+            except (OSError, RunError) as error:
                 if not self._has_warned:
                     self._has_warned = True
-                    log.warning(f"warning: {os_error_sentence(error)}; bulkinfer watch may show old numbers")
+                    what = os_error_sentence(error) if isinstance(error, OSError) else error
+                    log.warning(f"warning: {what}; bulkinfer watch may show old numbers")
+
+    def _is_bucket_due(self) -> bool:
+        """True every few seconds: each object that is put has its price."""
+        if is_due := time.monotonic() >= self._bucket_due:
+            self._bucket_due = time.monotonic() + _BUCKET_S
+        return is_due
 
 
 def write_last_status(launch: Launch, outcome: Outcome, exit_code: int) -> None:

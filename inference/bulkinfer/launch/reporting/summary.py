@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.atomic import remove_stale_temporaries
+from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.latest_link import point_latest
 from bulkinfer.host.number_text import rate_text
@@ -23,6 +25,7 @@ from bulkinfer.launch.reporting.totals import Aggregate, Outcome
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, job_path
 from bulkinfer.results.log_folder import SUMMARY_FILE
+from bulkinfer.results.output_store import output_store
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
@@ -86,7 +89,7 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
         write_json(path, summarise(launch, outcome, counts, code))
     if launch.output is not None:
         for folder in filter(None, (launch.log_dir, launch.job_log)):
-            shutil.copyfile(job_path(launch.output), folder / JOB_FILE)
+            _copy_job_file(launch.output, folder)
     if launch.job_log is not None:
         is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
         _amend(launch.job_log / SUMMARY_FILE, rows_as_json(counts) | ({"exit_code": code, "refusal": None} if is_whole else {}))
@@ -98,6 +101,14 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
     return LaunchResult(
         code, launch.job.num_records, counts.ok, counts.errors, counts.errors_by_stage, launch.output, launch.log_dir, path
     )
+
+
+def _copy_job_file(output: Path, folder: Path) -> None:
+    path = job_path(output)
+    if isinstance(path, AddressPath):
+        (folder / JOB_FILE).write_bytes(output_store(path.parent).read(path.name, JOB_BYTES))
+    else:
+        shutil.copyfile(path, folder / JOB_FILE)
 
 
 def summarise(launch: Launch, outcome: Outcome, counts: RowCounts, code: int) -> dict[str, Any]:
@@ -169,7 +180,7 @@ def count_rows(job_file: JobFile | None) -> RowCounts:
 
 def is_output_gone(launch: Launch) -> bool:
     """True if the results folder was removed or renamed while the job ran. _job.json still records the parts that it held."""
-    return launch.output is not None and not launch.output.is_dir()
+    return launch.output is not None and not isinstance(launch.output, AddressPath) and not launch.output.is_dir()
 
 
 def rows_as_json(counts: RowCounts) -> dict[str, Any]:
