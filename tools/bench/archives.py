@@ -2,18 +2,20 @@
 
     python tools/bench/archives.py --data_dir PHOTOS
     python tools/bench/archives.py --made 2000 --cold
+    python tools/bench/archives.py --made 20200 --small --batches 0
 
 `read` is the bytes of every picture in the order of a job, by one thread; with --cold the page cache is emptied before (by root
 alone). `train` is pictures per second of the input of training: drawn at random, decoded, cropped to 224 pixels, by as many
-threads as there are cores; the same per second of processor time. `step` is the seconds until the first record of a step in the
-middle of a set is found and read, in a process that has opened no archive. Prints medians with quartiles, and the size of each
-index. Zip members are stored; Parquet has row groups of 100 pictures, as Hugging Face writes them, or, as `parquet_1024`, the
-pages of 1,024 pictures that pyarrow writes by default; Arrow files are uncompressed.
+threads as there are cores; the same per second of processor time. `step` is the seconds until the first record of a step near
+the middle of a set, another one in each round, is found and read, in a process that has opened no archive. Prints medians with
+quartiles, and the size of each index. Zip members are stored; Parquet has row groups of 100 pictures, as Hugging Face writes
+them, or, as `parquet_1024`, the pages of 1,024 pictures that pyarrow writes by default; Arrow files are uncompressed.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import itertools
 import json
 import os
@@ -46,7 +48,7 @@ from picture_folder import of_one_size, usable_jpegs
 
 PACKED = ("tar", "tfrecord")  # by partition_dataset
 TABLES = ("parquet", "parquet_1024", "arrow")
-KINDS = ("folder", *PACKED, "zip", *TABLES)
+KINDS = ("folder", "list", "tar", "tar_gz", "tfrecord", "zip", *TABLES)
 BATCH = 32
 WARM_UP = 4  # batches
 MOST_BYTES = 1 << 30
@@ -87,11 +89,31 @@ def write_sets(given: argparse.Namespace, scratch: Path) -> dict[str, Path]:
         path.rename(place / path.name)
     for kind, split in itertools.product(PACKED, ("train", "val")):
         partition_dataset(folder / split, labels="folders", mode=kind, output=scratch / kind)
+    write_list(folder / "train", scratch)
+    write_compressed(scratch / "tar", scratch / "tar_gz")
     for split in ("train", "val"):
         write_zip(folder / split, scratch / "zip" / f"{split}.zip")
         write_tables(folder / split, scratch, split)
     os.sync()
     return {kind: scratch / kind for kind in KINDS}
+
+
+def write_list(pictures: Path, scratch: Path) -> None:
+    """A partition of the pictures that a list names."""
+    names = [str(path.relative_to(pictures)) for path in sorted(pictures.rglob("*.jpg"))]
+    (scratch / "list.txt").write_text("\n".join(names))
+    options = {"list_file": scratch / "list.txt", "mode": "manifest", "partitions": 1}
+    partition_dataset(pictures, output=scratch / "list", **options)
+
+
+def write_compressed(archives: Path, folder: Path) -> None:
+    """Tar files compressed by gzip."""
+    folder.mkdir()
+    for path in archives.iterdir():
+        if path.suffix == ".tar":
+            (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 6))
+        elif not path.name.startswith("."):
+            shutil.copy(path, folder)
 
 
 def write_zip(pictures: Path, path: Path) -> None:
@@ -144,20 +166,20 @@ def train_rates(place: Path, batches: int) -> tuple[float, float]:
     return count / (time.perf_counter() - start), count / (time.process_time() - start_cpu)
 
 
-def step_s(place: Path) -> float:
-    """Seconds until the first record of a step in the middle of a data set is read."""
+def step_s(place: Path, round_number: int) -> float:
+    """Seconds until the first record of a step near the middle of a data set is read."""
     (partition,) = open_dataset(place).partitions
     forget_archives()
     start = time.perf_counter()
-    middle = partition.manifest.num_records // 2
+    middle = partition.manifest.num_records // 2 + round_number * 1009 % (partition.manifest.num_records // 3)
     read_place(next(partition.manifest.records(middle, middle + 1)).place, MOST_BYTES)
     return time.perf_counter() - start
 
 
-def measure(place: Path, given: argparse.Namespace) -> dict[str, float]:
-    """All figures of one data set."""
-    found = {"read": read_rate(place, is_cold=given.cold), "step": step_s(place)}
-    if given.batches:
+def measure(place: Path, given: argparse.Namespace, round_number: int) -> dict[str, float]:
+    """All figures of one data set; a list is none for training."""
+    found = {"read": read_rate(place, is_cold=given.cold), "step": step_s(place, round_number)}
+    if given.batches and place.name != "list":
         found["train"], found["train, a processor second"] = train_rates(place, given.batches)
     return found
 
@@ -167,7 +189,7 @@ def rounds_of(sets: dict[str, Path], given: argparse.Namespace) -> list[dict[str
     rounds: list[dict[str, dict[str, float]]] = []
     try:
         for number in range(given.rounds + 1):
-            found = {kind: measure(sets[kind], given) for kind in (KINDS if number % 2 else reversed(KINDS))}
+            found = {kind: measure(sets[kind], given, number) for kind in (KINDS if number % 2 else reversed(KINDS))}
             if number:  # the first one only warms up
                 rounds.append(found)
     except KeyboardInterrupt:
@@ -177,17 +199,13 @@ def rounds_of(sets: dict[str, Path], given: argparse.Namespace) -> list[dict[str
 
 def print_table(rounds: list[dict[str, dict[str, float]]]) -> None:
     """Medians with quartiles, of the figures and of the ratios to files."""
-    print("| | files |", " | ".join(f"{kind} | {kind} / files" for kind in KINDS[1:]), "|")
-    print("|---" * (2 * len(KINDS)), "|", sep="")
     for name in rounds[0]["folder"]:
-        by_kind = {kind: [each[kind][name] for each in rounds] for kind in KINDS}
-        shown = []
+        by_kind = {kind: [each[kind][name] for each in rounds] for kind in KINDS if name in rounds[0][kind]}
+        print(f"| {name} | | beside files |", "|---|---|---|", sep="\n")
         for kind, values in by_kind.items():
-            shown.append(spread(asdict(Quartiles.of(values)), 1 if name != "step" else 5))
-            if kind != "folder":
-                ratios = [one / other for one, other in zip(values, by_kind["folder"], strict=True)]
-                shown.append(spread(asdict(Quartiles.of(ratios)), 3))
-        print(f"| {name} | {' | '.join(shown)} |")
+            ratios = [one / other for one, other in zip(values, by_kind["folder"], strict=True)]
+            shown = spread(asdict(Quartiles.of(values)), 1 if name != "step" else 5)
+            print(f"| {kind} | {shown} | {spread(asdict(Quartiles.of(ratios)), 3)} |")
 
 
 def main() -> None:
@@ -201,7 +219,7 @@ def main() -> None:
         sets = write_sets(given, scratch)
         rounds = rounds_of(sets, given)
         pictures = len(list(sets["folder"].rglob("*.jpg")))
-        index_bytes = {kind: (sets[kind] / INDEX_FILE).stat().st_size for kind in KINDS[1:]}
+        index_bytes = {kind: (sets[kind] / INDEX_FILE).stat().st_size for kind in KINDS[2:]}
     finally:
         shutil.rmtree(scratch)
     if rounds:

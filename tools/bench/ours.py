@@ -65,9 +65,10 @@ def read_events(path: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def infer_launch(words: Sequence[object], log_path: Path, *, mark: str = "StepDone", checkout: Path | None = None) -> Launched:
-    """Run infer_launch into a new folder of logs. CPU time counts from worker 0's first event of the kind `mark`.
+    """Run infer_launch into a new folder of logs.
 
-    With `checkout` the package of another checkout runs. Raises RefusedError if it does not end with 0, or takes too long.
+    CPU time counts from worker 0's first event of the kind `mark`; without one from the start. With `checkout` the package of
+    another checkout runs. Raises RefusedError if it does not end with 0, or takes too long.
     """
     log_path.mkdir(parents=True)
     environment = {**os.environ, "PYTHONPATH": str(checkout.resolve() / "inference")} if checkout else None
@@ -82,7 +83,7 @@ def infer_launch(words: Sequence[object], log_path: Path, *, mark: str = "StepDo
                 pid, status, usage = os.wait4(process.pid, os.WNOHANG)
                 if pid:
                     break
-                if cpu_at_mark is None and read_events(latest / "worker-0.jsonl", mark):
+                if mark and cpu_at_mark is None and read_events(latest / "worker-0.jsonl", mark):
                     cpu_at_mark = tree_cpu_s(process.pid)
                 if time.time() - started_s > LIMIT_S:
                     raise RefusedError(f"infer_launch has not ended after {LIMIT_S} s")

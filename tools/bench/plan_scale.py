@@ -141,7 +141,7 @@ def run_steps(scratch: Path, data: str, output: str, most_steps: int) -> dict[st
                 early = watched.memory()
             if steps == most_steps:
                 late = watched.memory()
-                watched.process.send_signal(signal.SIGINT)
+                watched.process.send_signal(signal.SIGTERM)  # a shell lets what it starts in the background ignore SIGINT
     watched.process.wait()
     if steps >= most_steps:
         print(f"  growth from step 20 to step {most_steps}: launcher {(late[0] - early[0]) / MIB:.1f} MiB, "

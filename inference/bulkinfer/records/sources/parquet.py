@@ -25,7 +25,7 @@ from bulkinfer.records.sources.archives import ArchiveFile, ListedPicture, Pictu
 from bulkinfer.records.sources.table_columns import PictureNames, find_columns
 from bulkinfer.types import printable
 
-_CACHED_BYTES = 128 << 20  # of pages that stay in memory in a process
+_CACHED_BYTES = 64 << 20  # of pages that stay in memory in a process
 _pages = PageCache(_CACHED_BYTES, pa.Array.get_total_buffer_size)
 _LISTED_AT_ONCE = 2  # pages, by the threads that make an index: each takes a multiple of its size
 _listing = threading.BoundedSemaphore(_LISTED_AT_ONCE)
