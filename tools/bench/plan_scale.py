@@ -16,7 +16,6 @@ as well.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -37,7 +36,7 @@ from bulkinfer.records.manifest_rows import ROWS, filled_table
 from bulkinfer.records.partitions.partition import publish_partitions
 from bulkinfer.records.partitions.split import even_split
 from bulkinfer.records.sources.archives import Kind, ListedPicture
-from bulkinfer.results.job_file import job_path
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import Step
 from conditions import conditions, heading
@@ -194,8 +193,8 @@ def write_partitions(scratch: Path, name: str, keys: int) -> None:
 
 def publish_stand_ins(scratch: Path, output: Path, keys: int) -> None:
     """All parts but the last few as links to one file, and _job.json as if a launch had published them."""
-    path = job_path(output)
-    content = json.loads(path.read_text())
+    job = JobFile.read(output)
+    assert job is not None, "a launch has begun it"
     stand_in, links = scratch / "stand-in", MOST_LINKS
     entry: dict[str, Any] = {}
     for partition in range(keys // IN_A_PARTITION):
@@ -211,8 +210,8 @@ def publish_stand_ins(scratch: Path, output: Path, keys: int) -> None:
             (output / part_name(step)).unlink(missing_ok=True)
             os.link(stand_in, output / part_name(step))
             links += 1
-            content["parts"][part_name(step)] = entry
-    path.write_text(json.dumps(content))
+            job.parts[part_name(step)] = entry
+    job.write(output)
 
 
 def measure_resume(scratch: Path, keys: int) -> None:
