@@ -41,11 +41,10 @@ def list_pictures(file: Any, path: bytes, left_out: Counter[str], columns: tuple
     """The pictures of an open archive in order; see archives.Kind. Their offsets are those in the unpacked tar file."""
     shown = printable(path)
     try:
-        unpacked = _unpacked(file, path, size_and_time(path))
+        with _unpacked(file, path, size_and_time(path)) as unpacked:
+            yield from tar.list_pictures(io.BufferedReader(unpacked, _LEAST_BLOCK), path, left_out, columns)
     except _errors() as error:
         raise UsageError(f"{shown} is no gzip file, is cut off or damaged ({first_line(error)}): fetch it again") from None
-    with unpacked:
-        yield from tar.list_pictures(io.BufferedReader(unpacked, _LEAST_BLOCK), path, left_out, columns)
 
 
 def reader(file: ArchiveFile, _columns: tuple[str, ...] = ()) -> PictureReader:
