@@ -195,6 +195,9 @@ def publish_stand_ins(scratch: Path, output: Path, keys: int) -> None:
     """All parts but the last few as links to one file, and _job.json as if a launch had published them."""
     job = JobFile.read(output)
     assert job is not None, "a launch has begun it"
+    for path in output.glob("part-*.parquet"):  # the last one ends where the launch was stopped
+        path.unlink()
+    job.parts.clear()
     stand_in, links = scratch / "stand-in", MOST_LINKS
     entry: dict[str, Any] = {}
     for partition in range(keys // IN_A_PARTITION):
@@ -207,7 +210,6 @@ def publish_stand_ins(scratch: Path, output: Path, keys: int) -> None:
                 stand_in.write_bytes(b"in place of a part")
                 entry = {"ok": STEP_PICTURES, "errors": 0, "stages": {}, "sha256": file_sha256(stand_in)}
                 links = 0
-            (output / part_name(step)).unlink(missing_ok=True)
             os.link(stand_in, output / part_name(step))
             links += 1
             job.parts[part_name(step)] = entry
