@@ -17,7 +17,7 @@ from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.host.number_text import size_text
 from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
-from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, filled_table, raw_key_column
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, LinesPart, filled_table, given_labels, lines_part, raw_key_column
 from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.records.sources.archives import TABLES, check_names
 from bulkinfer.records.sources.folder import Picture, Scan, counted
@@ -38,9 +38,8 @@ class ArchiveLines:
     def __len__(self) -> int:
         return len(self.index.lines)
 
-    def __getitem__(self, part: slice) -> ArchiveLinesPart:
-        start, end, _ = part.indices(len(self))
-        return ArchiveLinesPart(self, start, max(start, end))
+    def __getitem__(self, part: slice) -> LinesPart:
+        return lines_part(self, part)
 
     def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
         """The lines start..end (exclusive) with these columns of ARCHIVE_SCHEMA."""
@@ -61,29 +60,12 @@ class ArchiveLines:
     def _labels(self, table: pa.Table, start: int) -> pa.Array | pa.ChunkedArray:
         if self.labels is None:
             return self.own_labels.column(table)
-        values = self.labels[start : start + len(table)]
-        return pa.array(values, pa.int32(), mask=values < 0)
+        return given_labels(self.labels, start, len(table))
 
     def sizes_bytes(self) -> Iterator[int]:
         """Size of each picture in bytes, in order; 0 where it is not known."""
         for table in self.blocks(["size_bytes"], 0, len(self)):
             yield from table["size_bytes"].fill_null(0).to_pylist()
-
-
-@dataclass(frozen=True, eq=False)
-class ArchiveLinesPart:
-    """The lines start..end (exclusive) of others."""
-
-    lines: ArchiveLines
-    start: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
-        """The lines start..end (exclusive) of this part with these columns of ARCHIVE_SCHEMA."""
-        return self.lines.blocks(columns, self.start + start, self.start + end)
 
 
 @dataclass(frozen=True, eq=False)

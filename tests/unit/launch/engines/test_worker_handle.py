@@ -46,6 +46,8 @@ def test_c54_the_end_of_a_log_that_could_not_be_written(tmp_path: Path) -> None:
 def test_a_command_for_a_worker_that_is_being_reaped_goes_nowhere(tmp_path: Path) -> None:
     """A signal may come while close() waits for the process, and its handler stops all workers."""
     worker = handle(tmp_path / "worker-0.log")
-    worker.close()
+    assert worker.close() == 0
     worker.send(Stop())
     worker.kill()
+    assert worker.process.stdin is not None
+    assert worker.process.stdin.closed
