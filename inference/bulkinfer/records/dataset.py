@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
@@ -135,10 +135,10 @@ def open_dataset(
     if os.path.isdir(root):
         _refuse_undescribed(data_dir)
     if is_archive_file(data_dir):
-        return _dataset_of_archives(data_dir, (), labels, columns)
+        return _dataset_of_archives(data_dir, None, labels, columns)
     scan = scan_folder(data_dir)
     if scan.archives and not scan.pictures:
-        return _dataset_of_archives(data_dir, scan.archives, labels, columns)
+        return _dataset_of_archives(data_dir, scan, labels, columns)
     refuse_columns(columns, scan.shown_root)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
@@ -157,10 +157,10 @@ def open_dataset(
 def _stored_dataset(data_dir: Path, address: str, labels: str, columns: tuple[str, ...]) -> Dataset:
     """The pictures below an address, or those in archives there, as partition 0."""
     if is_archive_file(address):
-        return _dataset_of_archives(data_dir, (), labels, columns)
+        return _dataset_of_archives(data_dir, None, labels, columns)
     found = list_stored(address)
     if found.scan.archives and not len(found.lines):
-        return _dataset_of_archives(data_dir, found.scan.archives, labels, columns)
+        return _dataset_of_archives(data_dir, found.scan, labels, columns)
     if not len(found.lines):
         raise UsageError(f"{no_pictures(found.scan)}: give an address below which there are pictures or archives")
     refuse_columns(columns, found.scan.shown_root)
@@ -185,9 +185,9 @@ def with_labels(found: StoredPictures, labels: str) -> tuple[StoredLines, Labels
     return replace(found.lines, labels=numbers), given
 
 
-def _dataset_of_archives(data_dir: Path, names: Sequence[bytes], labels: str, columns: tuple[str, ...]) -> Dataset:
+def _dataset_of_archives(data_dir: Path, folder: Scan | None, labels: str, columns: tuple[str, ...]) -> Dataset:
     """The pictures of archives as partition 0, in the order of the archives."""
-    found = open_archives(data_dir, names, labels=labels, columns=columns)
+    found = open_archives(data_dir, folder, labels=labels, columns=columns)
     manifest = Manifest.from_entries(found.lines, found.root, "manifest", found.archives)
     partitions = (Partition(0, manifest, found.root),)
     source = f"pictures in {counted(len(found.archives), 'archive')} of {printable(found.root)}"
