@@ -49,6 +49,8 @@ def test_what_can_be_a_folder(tmp_path: Path) -> None:
     for name in ("file", "file/x", "file/x/y", "x" * 300):
         with pytest.raises(UsageError, match=r"--output.*: give another folder"):
             require_folder_place(tmp_path / name, "--output")
+    with pytest.raises(UsageError, match=r"^--output s3://bkt/x: this is written to this machine alone: give a folder$"):
+        require_folder_place(Path("s3://bkt/x"), "--output")
 
 
 def test_a_loop_of_links_has_a_real_path(tmp_path: Path) -> None:
