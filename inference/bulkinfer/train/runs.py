@@ -43,7 +43,7 @@ RAW, EMA, AVERAGE = "raw", "ema", "average"
 
 
 def new_run(log_path: Path, model: str, dataset: str, suffix: str) -> Path:
-    """Make logs/<model>-<dataset>-<time>[-suffix], with a number at the end if that exists. Raises UsageError if `log_path` cannot be a folder."""
+    """Make logs/<model>-<dataset>-<time>[-suffix], with a number at the end if that exists."""
     stem = safe_name("-".join(filter(None, (model, dataset, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}", suffix))))
     require_folder_place(log_path, "--log_path")
     log_path.mkdir(parents=True, exist_ok=True)
