@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -101,16 +101,17 @@ def require_folder_place(path: Path, option: str) -> None:
         raise UsageError(f"{option} {printable(os.fsencode(path))}: {shown} is not a folder: give another folder")
 
 
-def did_you_mean(path: Path, others: Iterable[str] = ()) -> str:
-    """A question that names what was probably meant by `path`, which is not there: its neighbour with nearly that name.
+def did_you_mean(path: Path, others: Iterable[str] = (), takes_file: Callable[[str], bool] = lambda _name: False) -> str:
+    """A question that names what was probably meant by `path`, which is no folder: one beside it with nearly that name.
 
-    `others` are further names that could be meant. Empty if none is near, or there are too many to compare.
+    Files count where `takes_file` says so of their name. `others` are further names that could be meant. Empty if none is near,
+    or there are too many to compare.
     """
     names: list[str] = []
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
-        names = [entry.name for entry in islice(entries, _MOST_NAMES + 1)]
-    if len(names) > _MOST_NAMES:  # which of them are the first ones depends on the file system
-        names = []
+        first = list(islice(entries, _MOST_NAMES + 1))
+        if len(first) <= _MOST_NAMES:  # else it depends on the file system which of them are the first ones
+            names = [entry.name for entry in first if takes_file(entry.name) or entry.is_dir()]
     if near := _nearest(path.name, [name for name in names if not name.startswith(".") and name != path.name]):
         return f"did you mean {shell_word(path.parent / near)}?"
     near = _nearest(str(path), [*others])

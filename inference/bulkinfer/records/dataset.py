@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -12,7 +13,7 @@ from typing import Any, TypedDict, cast
 
 import numpy as np
 
-from bulkinfer.errors import DamagedError, RunError, UsageError, advising
+from bulkinfer.errors import DamagedError, ObjectError, RunError, UsageError, advising
 from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_file import read_json
@@ -28,7 +29,8 @@ from bulkinfer.records.sources.archive_names import COMPRESSED, kind_by_name
 from bulkinfer.records.sources.folder import Scan, counted, first_names, scan_folder
 from bulkinfer.records.sources.labels import Labels, find_labels, named_classes
 from bulkinfer.records.sources.stored_folder import StoredLines, StoredPictures, list_stored
-from bulkinfer.types import printable
+from bulkinfer.stores.objects import find_object
+from bulkinfer.types import printable, shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -162,7 +164,7 @@ def _stored_dataset(data_dir: Path, address: str, labels: str, columns: tuple[st
     if found.scan.archives and not len(found.lines):
         return _dataset_of_archives(data_dir, found.scan, labels, columns)
     if not len(found.lines):
-        raise UsageError(f"{no_pictures(found.scan)}: give an address below which there are pictures or archives")
+        raise no_stored_pictures(found.scan)
     refuse_columns(columns, found.scan.shown_root)
     warn_of_archives(found.scan)
     lines, facts = found.lines, dict[str, Any]()
@@ -230,6 +232,16 @@ def no_pictures(scan: Scan) -> str:
     found += [f"{scan.ignored:,} ignored"] if scan.ignored else []
     found += [f"{printable(key) or '.'} is unreadable: {reason}" for key, reason in scan.unreadable[:3]]
     return f"{printable(scan.root)} holds no pictures" + (f" ({'; '.join(found)})" if found else "")
+
+
+def no_stored_pictures(scan: Scan) -> UsageError:
+    """The error of an address below which there are no pictures, which may be that of one object."""
+    address, folder = scan.root.decode(), os.path.dirname(scan.root.decode())
+    if address_of(folder) and not scan.not_pictures and not scan.unreadable:
+        with contextlib.suppress(ObjectError):
+            find_object(address)
+            return UsageError(f"{scan.shown_root} is one object: give the address that it lies below, {shell_word(folder)}")
+    return UsageError(f"{no_pictures(scan)}: give an address below which there are pictures or archives")
 
 
 def _hash_over_all(partitions: tuple[Partition, ...]) -> str:

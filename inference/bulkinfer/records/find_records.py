@@ -13,7 +13,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives, refuse_columns, wanted_columns
 from bulkinfer.records.data_dir import data_dir_or_environment
-from bulkinfer.records.dataset import no_pictures, warn_of_archives, with_labels
+from bulkinfer.records.dataset import no_pictures, no_stored_pictures, warn_of_archives, with_labels
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.records.place import ADDRESSES, is_stored
 from bulkinfer.records.sources.coco import (
@@ -132,7 +132,7 @@ def _from_store(config: PartitionConfig, data_dir: bytes, address: str) -> Found
         return _from_archives(config, data_dir, stored.scan)
     log_lines(stored.scan.summary())
     if not len(stored.lines):
-        raise UsageError(f"{no_pictures(stored.scan)}: give an address below which there are pictures or archives")
+        raise no_stored_pictures(stored.scan)
     warn_of_archives(stored.scan)
     if annotations is not None:
         return _from_annotations(config, stored.with_names(), annotations)

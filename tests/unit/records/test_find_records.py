@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bulkinfer.errors import RunError, UsageError
-from bulkinfer.records.dataset import Dataset
+from bulkinfer.errors import ObjectError, RunError, UsageError
+from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.records.partitions.make_partitions import partition_dataset
 
 from tests import pictures
+from tests.archives import write_tar
 from tests.memory_store import MemoryStore, put_in_place
 
 FILES = {f"{folder}/{n}.jpg": pictures.jpeg(40 + n, 30, n) for folder in ("a", "b") for n in range(4)}
@@ -69,6 +70,30 @@ def test_a_table_of_labels(store: MemoryStore) -> None:
     local, stored = both(labels=f"{SET}/labels.csv")
     assert stored == local
     assert {key: label for key, _, label, _, _ in stored if label is not None} == {b"a/0.jpg": 1, b"b/1.jpg": 0}
+
+
+def test_the_address_above_a_single_picture_is_named(store: MemoryStore) -> None:
+    for find in (partition_dataset, open_dataset):
+        with pytest.raises(
+            UsageError, match=r"^s3://bucket/set/a/1\.jpg is one object: give .* lies below, s3://bucket/set/a$"
+        ):
+            find(f"{SET}/a/1.jpg")
+        with pytest.raises(UsageError, match=r"^s3://bucket/set/a/9\.jpg holds no pictures: give an address below which"):
+            find(f"{SET}/a/9.jpg")
+
+
+def test_an_archive_that_cannot_be_read_is_named(store: MemoryStore) -> None:
+    for name in ("0.tar", "1.tar"):
+        store.objects[f"archives/{name}"] = write_tar(Path(name), FILES).read_bytes()
+
+    def refuse(request: str) -> None:
+        if request == "get archives/1.tar":
+            raise ObjectError("the store refuses access to it (AccessDenied)")
+
+    store.on_request = refuse
+    scan = open_dataset("s3://bucket/archives").scan
+    assert scan is not None
+    assert [key for key, _ in scan.unreadable] == [b"1.tar"]
 
 
 @pytest.mark.parametrize("option", ["annotations", "labels", "list_file"])
