@@ -72,16 +72,20 @@ def given_place(text: str, option: str) -> str:
     if found is None:
         return os.path.expanduser(text) if text.startswith("~") else text
     name, mark, rest = found["name"].lower(), found["mark"], text[found.end() :]
-    right, begins = _SCHEMES.get(name), f"{option} begins with '{found['name']}{mark}'"
+    right, start = _SCHEMES.get(name), f"{found['name']}{mark}"
     if right == name and mark in ("://", ":/") and rest:
         return f"{right}{mark}{rest}"
     if right and (right == name or mark.startswith(":/")):
         kind = "host" if right.startswith("http") else "container" if right == "az" else "bucket"
-        raise UsageError(f"{begins}: write {right}://{kind}/folder, or ./{found['name']}{mark}... for a path of this machine")
+        raise UsageError(
+            f"{option} begins with '{start}': write {right}://{kind}/folder, or ./{start}... for a path of this machine"
+        )
     if name == "file" and mark.startswith(":/"):
-        raise UsageError(f"{begins}: give the path alone, without 'file:'")
+        raise UsageError(f"{option} begins with '{start}': give the path alone, without 'file:'")
     if mark == "://" and name != "ray":
-        raise UsageError(f"{begins}, which is not read: give a path, or an address with s3://, gs://, az:// or https://")
+        raise UsageError(
+            f"{option} begins with '{start}', which is not read: give a path, or an address with s3://, gs://, az:// or https://"
+        )
     return text
 
 

@@ -167,7 +167,8 @@ def no_folder(path: Path, wanted: str) -> str:
     if path.is_file() and extension_of(os.fsencode(path.name)) in PICTURE_EXTENSIONS:
         return f"{printable_path(path)} is one picture: give the folder that it lies in, {shell_word(path.parent)}"
     what = "is not a folder" if path.exists() else "does not exist"
-    return f"{printable_path(path)} {what}: {did_you_mean(path, takes_file=is_archive_name) or f'give {wanted}'}"
+    meant = did_you_mean(path, takes_file=is_archive_name) or f"give {wanted}"
+    return f"{printable_path(path)} {what}: {meant}"
 
 
 def _directory_id(status: os.stat_result) -> _DirectoryId:
