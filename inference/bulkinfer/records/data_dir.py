@@ -38,7 +38,7 @@ def resolve_data_dir(data_dir: str, command_to_type: str) -> Path:
     if address_of(found):
         return found
     if not found.is_dir() and not (kind_by_name(os.fsencode(found)) and found.is_file()):
-        raise UsageError(no_folder(found, "a folder of pictures or of partitions, or an archive"))
+        raise no_folder(found, "a folder of pictures or of partitions, or an archive")
     return found
 
 

@@ -157,18 +157,19 @@ def _root_id(root: bytes) -> _DirectoryId:
         os.scandir(root).close()
         return _directory_id(os.stat(root))
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(no_folder(Path(os.fsdecode(root)), "a folder of pictures, or an archive")) from None
+        raise no_folder(Path(os.fsdecode(root)), "a folder of pictures, or an archive") from None
     except OSError as error:
         raise UsageError(f"{printable(root)} cannot be searched: {os_error_reason(error)}") from None
 
 
-def no_folder(path: Path, wanted: str) -> str:
-    """The sentence about a place of pictures that is not there, or is a file and no archive; `wanted` is what to give."""
+def no_folder(path: Path, wanted: str) -> UsageError:
+    """The error of a place of pictures that is not there, or is a file and no archive; `wanted` is what to give."""
     if path.is_file() and extension_of(os.fsencode(path.name)) in PICTURE_EXTENSIONS:
-        return f"{printable_path(path)} is one picture: give the folder that it lies in, {shell_word(path.parent)}"
+        folder = shell_word(path.parent)
+        return UsageError(f"{printable_path(path)} is one picture: give the folder that it lies in, {folder}")
     what = "is not a folder" if path.exists() else "does not exist"
     meant = did_you_mean(path, takes_file=is_archive_name) or f"give {wanted}"
-    return f"{printable_path(path)} {what}: {meant}"
+    return UsageError(f"{printable_path(path)} {what}: {meant}")
 
 
 def _directory_id(status: os.stat_result) -> _DirectoryId:
