@@ -13,6 +13,7 @@ BulkinferError                one sentence for the user: what happened, where, w
 │   ├── RankLostError         another rank of a training run has ended, or does not answer
 │   ├── ShapeError            an output of a network has another shape than its graph declares
 │   ├── StoreError            a store of objects, such as a bucket, cannot be used
+│   │   └── AbsentStoreError exit 2  there is no such bucket
 │   ├── ObjectError           one object of a store cannot be read or written
 │   │   ├── AbsentObjectError the store has no such object
 │   │   └── ConflictError     the object is there already, or is not the one that was read
@@ -107,6 +108,12 @@ class ShapeError(RunError):
 
 class StoreError(RunError):
     """A store of objects, such as a bucket, cannot be used: it is not there, refuses the credentials, or does not answer."""
+
+
+class AbsentStoreError(StoreError):
+    """There is no such bucket: the command, or a list, has a wrong name."""
+
+    exit_code = 2
 
 
 class ObjectError(RunError):

@@ -209,7 +209,7 @@ def test_shards_in_a_bucket(place: Place) -> None:
 REFUSALS = [
     ((), "https://host/out", 2, "--output https://host/out: a web server takes no results: give a bucket"),
     (("--log_path", OUT), "out", 2, f"--log_path {OUT}: logs lie on this machine: give a folder"),
-    ((), "s3://nobucket/out", 1, "the bucket s3://nobucket does not exist"),
+    ((), "s3://nobucket/out", 2, "the bucket s3://nobucket does not exist"),
     ((), f"s3://{BUCKET}/photos", 2, f"the pictures in s3://{BUCKET}/photos lie in it"),
     ((), f"s3://ann:hidden@{BUCKET}/out", 2, "holds a user or password"),
 ]

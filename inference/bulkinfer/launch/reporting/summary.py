@@ -22,7 +22,6 @@ from bulkinfer.launch.jobs.job import RETRY, WITHOUT
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.reporting.sample_rows import error_lines, ok_lines
 from bulkinfer.launch.reporting.totals import Aggregate, Outcome
-from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, job_path
 from bulkinfer.results.log_folder import SUMMARY_FILE
 from bulkinfer.results.output_store import output_store
@@ -189,7 +188,7 @@ def rows_as_json(counts: RowCounts) -> dict[str, Any]:
 
 
 def exit_code(launch: Launch, counts: RowCounts, engine: Engine | None) -> int:
-    """0 every record ok; 3 complete with error rows or unreadable folders; 1 incomplete; 130 or 143 after a signal."""
+    """0 every record ok; 3 complete with error rows, or places that cannot be read; 1 incomplete; 130 or 143 after a signal."""
     job = launch.job
     if engine and engine.signal is not None:
         return 128 + engine.signal
@@ -239,8 +238,8 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
         )
     scan = launch.job.dataset.scan if launch.job.dataset else None
     if unreadable := len(scan.unreadable) if scan else 0:
-        folders = counted(unreadable, "folder")
-        log.warning(f"{folders} could not be read, see above: the pictures there have no rows")
+        places = "1 file or folder" if unreadable == 1 else f"{unreadable:,} files or folders"
+        log.warning(f"{places} could not be read, see above: the pictures there have no rows")
     job_file, output = launch.job_file, launch.output
     assert job_file is not None, "what has records has a _job.json"
     assert output is not None, "what has records has an output"

@@ -18,7 +18,7 @@ from bulkinfer.host.number_text import size_text
 from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, LinesPart, filled_table, given_labels, lines_part, raw_key_column
-from bulkinfer.records.sources.archive_names import kind_by_name
+from bulkinfer.records.sources.archive_names import COMPRESSED, kind_by_name
 from bulkinfer.records.sources.archives import TABLES, check_names
 from bulkinfer.records.sources.folder import Picture, Scan, counted
 from bulkinfer.records.sources.labels import find_labels
@@ -107,18 +107,19 @@ def refuse_columns(columns: tuple[str, ...], shown: str) -> None:
         )
 
 
-def open_archives(
-    data_dir: Path, names: Sequence[bytes], *, labels: str = "", columns: tuple[str, ...] = ()
-) -> ArchivePictures:
-    """The pictures of the archives `names` of a folder, or of the single archive `data_dir`.
+def open_archives(data_dir: Path, folder: Scan | None, *, labels: str = "", columns: tuple[str, ...] = ()) -> ArchivePictures:
+    """The pictures of the archives that the scan `folder` found, or, without it, of the single archive `data_dir`.
+
+    What the scan could not read, archives or folders, is in the scan of the result too.
 
     `labels` is "folders" (those in which the archives hold the pictures) or the path of a table, in place of the archives' own
     labels; `columns` are those of an Archive. Raises UsageError if an archive is missing, damaged or compressed, if none holds
     a picture, or for wrong labels or columns.
     """
     root = archive_root(data_dir)
-    if names:
-        check_names(root, names)
+    if folder:
+        names = folder.archives
+        check_names(root, [*names, *_unreadable_archives(folder)])
     else:
         place = whole_path(data_dir) if address_of(data_dir) else os.path.realpath(os.fsencode(data_dir))
         names = [os.path.basename(place)]
@@ -129,9 +130,15 @@ def open_archives(
     given = find_labels(labels, _inside(index)) if labels else None
     own = ArchiveLabels(()) if labels else read_labels(index)
     lines = ArchiveLines(index, own, _labels_of(index, given.of) if given else None)
-    scan = Scan(root, lines=[*_lines(index), *([own.line] if own.line else []), *(given.lines if given else ())])
+    lines_found = [*_lines(index), *([own.line] if own.line else []), *(given.lines if given else ())]
+    scan = Scan(root, unreadable=folder.unreadable if folder else [], lines=lines_found)
     facts = {"labels": given.facts} if given else _facts(own)
     return ArchivePictures(root, index.archives, lines, scan, facts)
+
+
+def _unreadable_archives(folder: Scan) -> list[bytes]:
+    """The archives that lie in a folder and cannot be read: of a counted set they are not missing."""
+    return [name for name, _ in folder.unreadable if kind_by_name(name) not in ("", COMPRESSED)]
 
 
 def _refuse_without_pictures(index: ArchiveIndex, names: Sequence[bytes]) -> None:

@@ -164,7 +164,7 @@ def test_a_root_that_cannot_be_searched(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     with pytest.raises(UsageError, match="does not exist"):
         scan_folder(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match=r"a\.jpg is not a folder"):
+    with pytest.raises(UsageError, match=r"a\.jpg is one picture: give the folder"):
         scan_folder(tmp_path / "a.jpg")
 
 
