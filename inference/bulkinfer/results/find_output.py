@@ -58,7 +58,7 @@ def is_overwritten(log_dir: Path, output: Path) -> bool:
         return False
     try:
         there = read_control(path, most_bytes=JOB_BYTES).content.get("fingerprint")
-    except BulkinferError:  # it may be of any job
+    except (BulkinferError, OSError):  # it may be of any job
         return False
     return isinstance(there, str) and not there.startswith(digits)
 
@@ -82,7 +82,7 @@ def logs_of_listing(output: Path, job: JobFile, log_path: str) -> list[Path]:
 
 def _log_paths(output: Path, job: JobFile, log_path: str) -> list[Path]:
     began = job.config.get("log_path")
-    places = [output.parent.parent] if output.name == RESULTS else []
+    places = [output.parent.parent] if output.name == RESULTS and not isinstance(output, AddressPath) else []
     places += [Path(log_path), *([Path(began)] if isinstance(began, str) else [])]
     return list(dict.fromkeys(places))
 
