@@ -147,7 +147,7 @@ def _complete_jobs(shards: ShardSet) -> list[JobFile]:
     if unfinished:
         numbers = name_some([str(shard) for shard in unfinished])
         config = replace(begun_config(shards.job, shards.folder), output=str(shards.folder), shard=str(unfinished[0]))
-        shown = f"{len(unfinished)} of {shards.count} shards are not complete ({numbers})"
+        shown = f"{len(unfinished)} of {shards.count} shards {'is' if len(unfinished) == 1 else 'are'} not complete ({numbers})"
         faults.insert(0, f"{shown}: run {continuing(config)}{', and so the others' if len(unfinished) > 1 else ''}")
     if faults:
         raise RunError(f"{printable_path(shards.folder)} cannot be merged: {name_some(faults)}")

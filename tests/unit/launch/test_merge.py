@@ -194,7 +194,7 @@ FIRST = "part-00000-0000000004-0000000008.parquet"
 
 @pytest.mark.parametrize(("change", "sentence"), [
     (removed, "2 of 3 shards are not complete (2/3; 3/3): run infer_launch "),
-    (content(complete=False), "1 of 3 shards are not complete (2/3): run infer_launch "),
+    (content(complete=False), "1 of 3 shards is not complete (2/3): run infer_launch "),
     (forget(FIRST), "shard-2-of-3 says that it is complete, and its parts do not hold each of its records once"),
     (overlap, "holds records that do not belong to this shard"),
     (other_job, "shard-2-of-3 holds another job (fingerprint"),
