@@ -87,6 +87,7 @@ def claim(plan: Plan) -> Iterator[Launch]:
             times = warn_of_changed_pictures(job, output, todo)
             job_file.write(output)
             keep_times(job, output, times)
+            del times  # one for each picture: not while the launch runs
             yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
 
 
