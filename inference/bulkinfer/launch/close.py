@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bulkinfer.errors import RunError, StoreError, error_sentence
+from bulkinfer.errors import RunError, StoreError, os_error_sentence
 from bulkinfer.launch.claim import Launch, remove_temporaries
 from bulkinfer.launch.jobs.job import Job
 from bulkinfer.launch.reporting.status import write_last_status
@@ -55,7 +55,9 @@ def _record_failure(launch: Launch, outcome: Outcome, error: OSError | RunError,
     if launch.job_file is not None and reported:
         for part in outcome.aggregate.parts:
             launch.job_file.note_part(part)
-    ended = replace(outcome, refusal=outcome.refusal or RunError(error_sentence(error)))
+    if isinstance(error, OSError):
+        error = RunError(f"{os_error_sentence(error)}: correct that, and run the same command again")
+    ended = replace(outcome, refusal=outcome.refusal or error)
     with suppress(OSError):  # a full disk may not take that either; the error is raised in any case
         result = finish(launch, ended, reaches_output=False)
         write_last_status(launch, ended, result.exit_code, reaches_output=False)
