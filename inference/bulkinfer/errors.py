@@ -163,6 +163,11 @@ def os_error_sentence(error: OSError) -> str:
     return f"{what}: {' -> '.join(names)}" if names else what
 
 
+def error_sentence(error: BulkinferError | OSError) -> str:
+    """What such an error says, as one line."""
+    return os_error_sentence(error) if isinstance(error, OSError) else str(error)
+
+
 def _known(name: str | bytes | int) -> str | bytes | int:
     """The folder of a temporary file of bulkinfer, whose name means nothing to a user; any other name as it is."""
     if isinstance(name, int):

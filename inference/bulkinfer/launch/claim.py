@@ -25,6 +25,7 @@ from bulkinfer.launch.jobs.result_files import all_result_files, describe_files,
 from bulkinfer.launch.jobs.shards import join_shards
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.recorded_part import check_part
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.control_files import control_exists
 from bulkinfer.results.find_output import find_record
 from bulkinfer.results.job_file import JOB_FILE, JobFile, are_parts_gone, job_path
@@ -210,7 +211,7 @@ def preview(plan: Plan) -> None:
 def _strangers(job: Job, output: Path, published: list[Step]) -> RunError:
     otherwise = "; for a new job give another --output, or --overwrite to remove these parts"
     todo = find_record(output, published[0], otherwise, job.config.log_path)
-    return RunError(f"{output} holds {len(published)} parts, but {job_path(output)} does not exist: {todo}")
+    return RunError(f"{output} holds {counted(len(published), 'part')}, but {job_path(output)} does not exist: {todo}")
 
 
 def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:

@@ -131,6 +131,6 @@ def forget_archives() -> None:
 
 def _read_member(member: Member, name: str, max_file_bytes: int, admit: Callable[[int], object]) -> bytes:
     if member.offset < 0:
-        raise RecordError("read", f"{name} does not hold it")
+        raise RecordError("read", f"{name} does not hold it: it is a link to no picture there, or sparse")
     admit(min(member.span, max_file_bytes))
     return _opened(member.archive)(member.offset, member.span, max_file_bytes)

@@ -74,8 +74,8 @@ def planned_result(plan: Plan) -> LaunchResult:
     )
 
 
-def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
-    """Write summary.json, log the total, and return the result."""
+def finish(launch: Launch, outcome: Outcome, *, reaches_output: bool = True) -> LaunchResult:
+    """Write summary.json, log the total, and return the result. An output that is not reached is not asked for anything."""
     aggregate, engine, refusal = outcome.aggregate, outcome.engine, outcome.refusal
     if aggregate.line_is_due:
         log.info(aggregate.line())
@@ -86,7 +86,7 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
         _amend(path, rows_as_json(counts) | {"exit_code": code, "refusal": None})
     else:
         write_json(path, summarise(launch, outcome, counts, code))
-    if launch.output is not None:
+    if launch.output is not None and reaches_output:
         for folder in filter(None, (launch.log_dir, launch.job_log)):
             _copy_job_file(launch.output, folder)
     if launch.job_log is not None:

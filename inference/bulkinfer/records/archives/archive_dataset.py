@@ -149,7 +149,8 @@ def _refuse_without_pictures(index: ArchiveIndex, names: Sequence[bytes]) -> Non
     if len(index.lines):
         known = "TFRecords have it in image/encoded, other files in a column"
         raise UsageError(f"no record of {where} has a picture ({known}): give records of pictures")
-    raise UsageError(f"the {where} hold no pictures: give archives of pictures")
+    there = f"the archive {printable(names[0])} holds" if len(names) == 1 else f"the {where} hold"
+    raise UsageError(f"{there} no pictures{f' ({_left_out(index)})' if index.left_out else ''}: give archives of pictures")
 
 
 def _lines(index: ArchiveIndex) -> list[str]:
@@ -158,9 +159,13 @@ def _lines(index: ArchiveIndex) -> list[str]:
     pictures = f"{counted(len(index.lines), 'picture')} ({size_text(size)})"
     lines = [f"found {pictures} in {counted(len(index.archives), 'archive')} of {printable(index.root)}"]
     if index.left_out:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in index.left_out.most_common(5))
-        lines.append(f"not pictures: {index.left_out.total():,} ({kinds}{', ...' if len(index.left_out) > 5 else ''})")
+        lines.append(f"not pictures: {index.left_out.total():,} ({_left_out(index)})")
     return lines
+
+
+def _left_out(index: ArchiveIndex) -> str:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in index.left_out.most_common(5))
+    return f"{kinds}{', ...' if len(index.left_out) > 5 else ''}"
 
 
 def _facts(own: ArchiveLabels) -> dict[str, Any]:

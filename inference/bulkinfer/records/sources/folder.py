@@ -109,9 +109,10 @@ def found_lines(num_pictures: int, size_bytes: int, scan: Scan) -> list[str]:
     return lines
 
 
-def counted(number: int, word: str) -> str:
-    """`1 picture`, `2 pictures`."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+def counted(number: int, word: str, one_does: str = "", many_do: str = "") -> str:
+    """`1 picture`, `2 pictures`, `2 classes`, `2 copies`; with verbs `1 row has`, `2 rows have`."""
+    many = f"{word}es" if word.endswith("s") else f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{number:,} {word} {one_does}".rstrip() if number == 1 else f"{number:,} {many} {many_do}".rstrip()
 
 
 def first_names(keys: Sequence[bytes]) -> str:

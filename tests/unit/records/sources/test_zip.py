@@ -106,7 +106,7 @@ def test_names_are_paths_inside_of_the_archive(tmp_path: Path) -> None:
     found = listed(path, left_out)
     names = [b"out.jpg", b"abs.jpg", b"a/b.jpg", b"twice.jpg", b"sub/a.jpg", "caf\u00e9.jpg".encode()]
     assert [each.name for each in found] == names
-    assert left_out == {"replaced by a later member of the same name": 1}
+    assert left_out == {"replaced by a later member at the same place": 1}
     assert all(read(path, each) == JPEG for each in found)
 
 
