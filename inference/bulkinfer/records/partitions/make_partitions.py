@@ -125,10 +125,7 @@ def _missing_lines(missing: list[bytes], root: bytes) -> list[str]:
 
 def _published_lines(config: PartitionConfig, published: Published) -> list[str]:
     sizes, smallest = _sizes_text(config, published), min(published.sizes)
-    counts = sorted(published.ways.items())
-    ways = ", ".join(
-        counted(count, _WAY_NOUNS[way]) if way in _WAY_NOUNS else f"{count:,} without a file" for way, count in counts
-    )
+    ways = ", ".join(_way_text(way, count) for way, count in sorted(published.ways.items()))
     folder = config.output.rstrip("/") or "/"
     last = f" to {folder}/{len(published.sizes) - 1}" if len(published.sizes) > 1 else ""
     lines = [f"note: {fallback}" for fallback in published.fallbacks]
