@@ -93,9 +93,15 @@ class Cluster:
         self._ray.shutdown()
 
     def is_unreachable(self, error: BaseException) -> bool:
-        """True if `error` is of the node of an actor, and says nothing of what became of the actor: it may still run."""
+        """True if `error` says that a node cannot be reached, and nothing of what became of an actor there: it may still run."""
         errors = self._ray.exceptions
-        return isinstance(error, errors.ActorUnavailableError | errors.ActorUnschedulableError | errors.NodeDiedError)
+        kinds = (
+            errors.ActorUnavailableError,
+            errors.ActorUnschedulableError,
+            errors.NodeDiedError,
+            errors.TaskUnschedulableError,
+        )
+        return isinstance(error, kinds)
 
     def _on(self, node: Node) -> dict[str, Any]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
