@@ -241,9 +241,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=("archives", "resume"), default=["archives", "resume"])
     parser.add_argument("--records", type=int, default=10_000_000, help="in archives")
     parser.add_argument("--keys", type=int, default=100_000_000, help="of the job that is resumed")
-    parser.add_argument(
-        "--steps", type=int, default=300, help="of 1,000 records after which a launch is stopped, if it has so many"
-    )
+    parser.add_argument("--steps", type=int, default=300, help="of 1,000 records after which a launch is stopped")
     parser.add_argument("--scratch", help="folder for a few GB that is removed at the end; default: the system's")
     given = parser.parse_args()
     print("\n".join(heading(conditions(is_quick=False))), flush=True)

@@ -19,7 +19,8 @@ COMMAND = "bulkinfer train"
 def stop_signals(says: Callable[[], bool]) -> Iterator[Callable[[], int]]:
     """Until the block ends, the first stop signal lets the update at work end; a second one acts at once.
 
-    At the first one a line says so, if `says()`. Gives a function that returns 0, or the exit code of a process that the signal ended.
+    At the first one a line says so, if `says()`. Gives a function that returns 0, or the exit code of a process that
+    the signal ended.
     """
     received: list[int] = []
 

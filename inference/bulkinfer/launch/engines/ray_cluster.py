@@ -93,15 +93,9 @@ class Cluster:
         self._ray.shutdown()
 
     def is_unreachable(self, error: BaseException) -> bool:
-        """True if `error` says that a node cannot be reached, and nothing of what became of an actor there: it may still run."""
-        errors = self._ray.exceptions
-        kinds = (
-            errors.ActorUnavailableError,
-            errors.ActorUnschedulableError,
-            errors.NodeDiedError,
-            errors.TaskUnschedulableError,
-        )
-        return isinstance(error, kinds)
+        """True if `error` says that a node cannot be reached: what runs there may still run."""
+        kinds = ("ActorUnavailableError", "ActorUnschedulableError", "TaskUnschedulableError", "NodeDiedError")
+        return isinstance(error, tuple(getattr(self._ray.exceptions, kind) for kind in kinds))
 
     def _on(self, node: Node) -> dict[str, Any]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
