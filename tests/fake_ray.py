@@ -55,13 +55,13 @@ class FakeActor:
 
 
 class FakeCluster:
-    """A cluster of the nodes in `alive`, by their id; `facts` are what is found there, if not what one expects."""
+    """A cluster of the nodes in `alive`, by their id; `facts` are what is found there in turn, if not what one expects."""
 
     name = "127.0.0.1:6379"
 
     def __init__(self, *cpus: int) -> None:
         self.alive: dict[str, Node] = {}
-        self.facts: dict[str, Facts | BaseException] = {}
+        self.facts: dict[str, list[Facts | BaseException]] = {}
         self.actors: list[FakeActor] = []
         for number in cpus:
             self.join(number)
@@ -84,7 +84,8 @@ class FakeCluster:
         return dict(self.alive)
 
     def inspect(self, node: Node, asked: Question, then: Callable[[Facts | BaseException], None]) -> None:
-        then(self.facts.get(node.id) or Facts(CoreBudget(tuple(range(8)), None), versions(), ""))
+        facts = self.facts.get(node.id)
+        then(facts.pop(0) if facts else Facts(CoreBudget(tuple(range(8)), None), versions(), ""))
 
     def start(self, node: Node, num_cpus: float, num_gpus: float, *words: Any) -> FakeActor:
         self.actors.append(FakeActor(node, words))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError
+from bulkinfer.errors import AbsentObjectError, AbsentStoreError, ConflictError, ObjectError
 from bulkinfer.stores import store as module
 from bulkinfer.stores.store import Found, Listed
 
@@ -57,6 +57,7 @@ class MemoryStore:
 
     def list(self, prefix: str) -> Iterator[list[Listed]]:
         self.requests.append(f"list {prefix}")
+        self.on_request(self.requests[-1])
         below = sorted(key for key in self.objects if key.startswith(f"{prefix}/" if prefix else ""))
         for start in range(0, len(below), PAGE):
             yield [Listed(key, len(self.objects[key]), 0) for key in below[start : start + PAGE]]
@@ -75,8 +76,16 @@ class MemoryStore:
 
 
 def put_in_place(monkeypatch: pytest.MonkeyPatch, cache: Path) -> MemoryStore:
-    """Let every address of a bucket lead to a new MemoryStore, and the user's cache lie in `cache`."""
-    store = MemoryStore()
-    monkeypatch.setattr(module, "_open", lambda _scheme, _name: store)
+    """Let every address of a bucket lead to a new MemoryStore, and the user's cache lie in `cache`.
+
+    The bucket `nosuch` does not exist.
+    """
+    store, absent = MemoryStore(), MemoryStore()
+
+    def refuse(_request: str) -> None:
+        raise AbsentStoreError("the bucket s3://nosuch does not exist: correct its name, and run the same command again")
+
+    absent.on_request = refuse
+    monkeypatch.setattr(module, "_open", lambda _scheme, name: absent if name == "nosuch" else store)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     return store

@@ -13,6 +13,7 @@ BulkinferError                one sentence for the user: what happened, where, w
 │   ├── RankLostError         another rank of a training run has ended, or does not answer
 │   ├── ShapeError            an output of a network has another shape than its graph declares
 │   ├── StoreError            a store of objects, such as a bucket, cannot be used
+│   │   └── AbsentStoreError exit 2  there is no such bucket
 │   ├── ObjectError           one object of a store cannot be read or written
 │   │   ├── AbsentObjectError the store has no such object
 │   │   └── ConflictError     the object is there already, or is not the one that was read
@@ -109,6 +110,12 @@ class StoreError(RunError):
     """A store of objects, such as a bucket, cannot be used: it is not there, refuses the credentials, or does not answer."""
 
 
+class AbsentStoreError(StoreError):
+    """There is no such bucket: the command, or a list, has a wrong name."""
+
+    exit_code = 2
+
+
 class ObjectError(RunError):
     """One object of a store cannot be read or written, while others perhaps can."""
 
@@ -154,6 +161,11 @@ def os_error_sentence(error: OSError) -> str:
     what = error.strerror or first_line(error)
     names = [_shown(_known(name)) for name in (error.filename, error.filename2) if name is not None]
     return f"{what}: {' -> '.join(names)}" if names else what
+
+
+def error_sentence(error: BulkinferError | OSError) -> str:
+    """What such an error says, as one line."""
+    return os_error_sentence(error) if isinstance(error, OSError) else str(error)
 
 
 def _known(name: str | bytes | int) -> str | bytes | int:

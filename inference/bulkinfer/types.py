@@ -55,12 +55,38 @@ PLACEHOLDERS = {
 }
 
 
-def expanded_home(path: str) -> str:
-    """A path with `~` at its start replaced by the home folder, as shells do, but not in a word such as --output=~/out.
+# What an address may begin with, or is often written with -> the right scheme. A file: address is a path.
+_SCHEMES = {**{name: name for name in ("s3", "gs", "az", "http", "https")},
+            "s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfs": "az", "abfss": "az"}  # fmt: skip
+_BEGINNING = re.compile(r"\s*(?P<name>[A-Za-z][A-Za-z0-9+.-]*)(?P<mark>:/*|//+)")
 
-    Otherwise libraries would expand it and Python would not: one path would be two. A file called `~` is `./~`.
+
+def given_place(text: str, option: str) -> str:
+    """The text of an option as it is meant: with the home folder for `~`, as shells do, but not in --output=~/out; and an
+    address with its scheme in small letters, without a blank before it. A file called `~` is `./~`.
+
+    Raises UsageError that names the option for what looks like an address and is none, such as s3//bucket: it would be the
+    path of a folder of this machine. The message shows only the scheme, since the rest may hold a password.
     """
-    return os.path.expanduser(path) if path.startswith("~") else path
+    found = _BEGINNING.match(text)
+    if found is None:
+        return os.path.expanduser(text) if text.startswith("~") else text
+    name, mark, rest = found["name"].lower(), found["mark"], text[found.end() :]
+    right, start = _SCHEMES.get(name), f"{found['name']}{mark}"
+    if right == name and mark in ("://", ":/") and rest:
+        return f"{right}{mark}{rest}"
+    if right and (right == name or mark.startswith(":/")):
+        kind = "host" if right.startswith("http") else "container" if right == "az" else "bucket"
+        raise UsageError(
+            f"{option} begins with '{start}': write {right}://{kind}/folder, or ./{start}... for a path of this machine"
+        )
+    if name == "file" and mark.startswith(":/"):
+        raise UsageError(f"{option} begins with '{start}': give the path alone, without 'file:'")
+    if mark == "://" and name != "ray":
+        raise UsageError(
+            f"{option} begins with '{start}', which is not read: give a path, or an address with s3://, gs://, az:// or https://"
+        )
+    return text
 
 
 def explained(command: str) -> str:
@@ -201,7 +227,7 @@ def option(
     `group` is the heading in --help of this option and of those declared after it, up to the next one with a `group`. `value`
     is what --help calls the value, such as FOLDER; empty: what follows from the name. `words` means that the values of a list
     contain no blanks, so that blanks separate them in a flag file. `is_text` means that the value is no path and may begin with
-    `~`, which is otherwise expanded (see expanded_home). `may_be_empty`: empty text is a value too.
+    `~`, which is otherwise expanded (see given_place). `may_be_empty`: empty text is a value too.
     """
     facts = {"doc": doc, "group": group, "value": value, "choices": choices, "aliases": aliases, "minimum": minimum}
     facts |= {"words": words or bool(choices), "is_text": is_text, "may_be_empty": may_be_empty}
@@ -240,15 +266,15 @@ def _is_of(value: Any, kind: type[Any]) -> bool:
     return isinstance(value, kind) and (kind is not str or "\0" not in value)  # NUL is in no path
 
 
-def with_home(value: Any) -> Any:
-    """The value of an option, with `~` expanded in text and in lists of it: see expanded_home."""
+def with_places(value: Any, option: str) -> Any:
+    """The value of an option, with the texts in it as they are meant: see given_place."""
     if isinstance(value, tuple):
-        return tuple(map(expanded_home, value))
-    return expanded_home(value) if isinstance(value, str) else value
+        return tuple(given_place(item, option) if isinstance(item, str) else item for item in value)
+    return given_place(value, option) if isinstance(value, str) else value
 
 
 def check_values(config: Any) -> None:
-    """Turn paths into text, `~` into the home folder and lists into tuples, in place.
+    """Turn paths into text, places into what they mean (see given_place) and lists into tuples, in place.
 
     Raises UsageError for a value that the option's flag would refuse.
 
@@ -266,7 +292,7 @@ def check_values(config: Any) -> None:
         if not _is_of(value, type(known.default)):
             raise UsageError(f"{known.name} is {value!r}: it must be {_KINDS[type(known.default)]}")
         if not known.metadata["is_text"]:
-            value = with_home(value)
+            value = with_places(value, known.name)
         object.__setattr__(config, known.name, value)
         if wrong := [item for item in (value if isinstance(value, tuple) else (value,)) if choices and item not in choices]:
             raise UsageError(f"{known.name} is {wrong[0]!r}: legal are {', '.join(choices)}")

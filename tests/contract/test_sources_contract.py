@@ -408,7 +408,10 @@ def test_a_picture_that_is_gone_from_its_archive_is_one_error_row(tmp_path: Path
     result = home.run()
     assert (result.records, result.ok) == (len(files()), len(files()) - 4)
     found = by_name(home.output)[gone.encode()]
-    assert (found["stage"], re.sub(r"^\S+ ", "", found["error"])) == ("read", "does not hold it")
+    assert (found["stage"], re.sub(r"^\S+ ", "", found["error"])) == (
+        "read",
+        "does not hold it: it is a link to no picture there, or sparse",
+    )
     home.source.write(tmp_path / "data", files())
     assert retry(RetryConfig(output=str(home.output), stage=("read",))).ok == len(files()) - 3
     assert rows(home.output).equals(expected)

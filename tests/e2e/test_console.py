@@ -77,7 +77,8 @@ def test_c54_output_that_cannot_be_written_is_named(place: Path) -> None:
         done = subprocess.run(
             command("infer_launch", *words), cwd=place, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=300
         )
-    assert (done.returncode, done.stderr) == (1, "infer_launch: No space left on device: stdout\n")
+    said = "infer_launch: No space left on device: stdout: free some space, and type the command again\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 @long

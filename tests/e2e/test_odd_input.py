@@ -331,7 +331,7 @@ def test_b20_unreadable_folders_and_files_are_told(place: Path) -> None:
     found = launch_without_privileges(place, "out")
     assert found.returncode == 3, found.stdout + found.stderr
     assert "sub" in found.stderr
-    assert found.stderr.endswith("infer_launch: 1 folder could not be read, see above: the pictures there have no rows\n")
+    assert found.stderr.endswith("1 file or folder could not be read, see above: the pictures there have no rows\n")
     by_key = records(place / "out")
     assert {key: row["status"] for key, row in by_key.items()} == {"a.png": "ok", "closed.png": "error"}
     assert by_key["closed.png"]["stage"] == "read"

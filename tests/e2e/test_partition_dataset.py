@@ -101,7 +101,7 @@ def test_wrong_folders_get_one_sentence(tmp_path: Path) -> None:
     put(tmp_path, "photos/1.jpg", "one.jpg")
     (tmp_path / "empty/sub").mkdir(parents=True)
     assert "nowhere does not exist" in refused(run("--data_dir", "nowhere", cwd=tmp_path))
-    assert "one.jpg is not a folder" in refused(run("--data_dir", "one.jpg", cwd=tmp_path))
+    assert "one.jpg is one picture: give the folder that it lies in" in refused(run("--data_dir", "one.jpg", cwd=tmp_path))
     assert "empty holds no pictures" in refused(run("--data_dir", "empty", cwd=tmp_path))
     assert "is the folder of the pictures itself" in refused(run("--data_dir", "photos", "--output", "photos", cwd=tmp_path))
     assert "one.jpg is not a folder: give another" in refused(run("--data_dir", "photos", "--output", "one.jpg", cwd=tmp_path))

@@ -50,8 +50,8 @@ def launch(home: Path, output: str, *words: object, code: int = 3) -> None:
 def test_score(home: Path) -> None:
     done = run("bulkinfer", "score", "--labels", "folder", cwd=home)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "scored: 13 of 14 rows; 1 error rows\n" in done.stdout
-    assert "top-1: 92.31 % (12 of 13); 85.71 % if the 1 error rows count as wrong\n" in done.stdout
+    assert "scored: 13 of 14 rows; 1 error row\n" in done.stdout
+    assert "top-1: 92.31 % (12 of 13); 85.71 % if the 1 error row counts as wrong\n" in done.stdout
     assert "      2         3  2 lime -> 1 red (1)\n" in done.stdout
     (folder,) = (home / "logs").glob("tiny-*/score")
     assert json.loads((folder / "score.json").read_text())["top"]["1"]["right"] == 12
@@ -79,7 +79,7 @@ def test_run_with_labels(home: Path) -> None:
     assert (done.returncode, done.stderr) == (3, "")
     lines = done.stdout.splitlines()
     shown = lines[lines.index("labels: the column label of the rows") :]
-    assert "top-1: 92.31 % (12 of 13); 85.71 % if the 1 error rows count as wrong" in shown
+    assert "top-1: 92.31 % (12 of 13); 85.71 % if the 1 error row counts as wrong" in shown
     assert lines[-1] == "next: bulkinfer report 'my rows'"
     page = run_here(*shlex.split(lines[-1].removeprefix("next: ")), cwd=home)
     assert (page.returncode, page.stderr) == (0, "")
@@ -127,7 +127,7 @@ def test_compare(home: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "differs: top_k: A 5, B 3\n" in done.stdout
     assert "same best class: 100.00 % (13 of 13 pictures ok in both)\n" in done.stdout
-    assert "only in A: 1 pictures: red/broken.png\n" in done.stdout
+    assert "only in A: 1 picture: red/broken.png\n" in done.stdout
     counts = run_here("bulkinfer", "compare", "a", "b", "--to", "-", cwd=home)
     assert (counts.returncode, json.loads(counts.stdout)["compared"]) == (0, 13)
     refused = run("bulkinfer", "compare", "a", cwd=home)

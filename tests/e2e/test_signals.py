@@ -93,16 +93,17 @@ def check(place: Path, words: list[str], number: int, moment_s: float) -> None:
     assert not left, (where, left)
 
 
-def moments(count: int, last_s: float) -> list[float]:
-    """That many moments from 0 to `last_s`."""
-    return [last_s * number / (count - 1) for number in range(count)]
+def moments(number: int, last_s: float = 3.0, count: int = 15) -> list[float]:
+    """That many moments from 0 to `last_s` for a signal, others for each one."""
+    apart_s = last_s / (count - 1)
+    return [apart_s * (moment + SIGNALS.index(number) / len(SIGNALS)) for moment in range(count)]
 
 
 @long
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("name", BUSY)
 def test_c53_a_signal_in_the_first_seconds(place: Path, name: str, number: int) -> None:
-    for moment_s in moments(30, 3.0):
+    for moment_s in moments(number):
         check(place, BUSY[name], number, moment_s)
 
 

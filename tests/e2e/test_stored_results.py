@@ -182,7 +182,7 @@ def test_error_rows_are_run_again(place: Place) -> None:
     assert "have expired" in place.run("bulkinfer", "retry", OUT, code=1)
     place.proxy.fault = lambda _number, request: "cut" if b"PUT" in request[:3] and b"/part-" in request[:80] else ""
     printed = place.run("bulkinfer", "retry", OUT)
-    assert "retry: 1 error rows are ok now, 0 failed again" in printed
+    assert "retry: 1 error row is ok now, 0 failed again" in printed
     place.proxy.fault = lambda _number, _request: ""
     assert "rows: 21 ok + 0 errors" in place.run("bulkinfer", "verify", OUT)
     assert not [key for key in results(place.server) if "_retry" in key or "damaged" in key]
@@ -209,7 +209,7 @@ def test_shards_in_a_bucket(place: Place) -> None:
 REFUSALS = [
     ((), "https://host/out", 2, "--output https://host/out: a web server takes no results: give a bucket"),
     (("--log_path", OUT), "out", 2, f"--log_path {OUT}: logs lie on this machine: give a folder"),
-    ((), "s3://nobucket/out", 1, "the bucket s3://nobucket does not exist"),
+    ((), "s3://nobucket/out", 2, "the bucket s3://nobucket does not exist"),
     ((), f"s3://{BUCKET}/photos", 2, f"the pictures in s3://{BUCKET}/photos lie in it"),
     ((), f"s3://ann:hidden@{BUCKET}/out", 2, "holds a user or password"),
 ]

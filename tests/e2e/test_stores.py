@@ -141,7 +141,7 @@ def test_a_launch_that_is_killed_goes_on(place: Place) -> None:
 
 
 REFUSALS = [
-    ("s3://nobucket/x", {}, 1, "the bucket s3://nobucket does not exist: correct its name"),
+    ("s3://nobucket/x", {}, 2, "the bucket s3://nobucket does not exist: correct its name"),
     (f"s3://{BUCKET}/nothing", {}, 2, f"s3://{BUCKET}/nothing holds no pictures"),
     (f"s3://{BUCKET}/photos", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, 1, f"s3://{BUCKET} cannot be reached after"),
     ("https://ann:hidden@host/x.tar", {}, 2, "https://host/x.tar holds a user or password"),

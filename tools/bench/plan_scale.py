@@ -16,7 +16,6 @@ as well.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -37,11 +36,11 @@ from bulkinfer.records.manifest_rows import ROWS, filled_table
 from bulkinfer.records.partitions.partition import publish_partitions
 from bulkinfer.records.partitions.split import even_split
 from bulkinfer.records.sources.archives import Kind, ListedPicture
-from bulkinfer.results.job_file import job_path
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import Step
 from conditions import conditions, heading
-from grow import ALONE, MIB, SCRIPTS, STEP_PICTURES, launch, make_network, over, tell
+from grow import ALONE, MIB, SCRIPTS, STEP_PICTURES, Watched, make_network, over, tell
 
 IN_A_SHARD, PICTURE_BYTES, CLASSES = 10_000, 10_000, 1000
 MEMBER_BYTES = 512 + -(-PICTURE_BYTES // 512) * 512
@@ -116,7 +115,8 @@ def measure_archives(scratch: Path, records: int, steps: int) -> None:
                 raise SystemExit(f"not {count} records: {found.text}")
             tell(f"plan of {count:,} records in {count // IN_A_SHARD:,} shards, {turn}", found.seconds, "s", 10)
             print(f"  processor time: {found.cpu_s:.2f} s", flush=True)
-        memory[count] = {"plan": found.peak, **run_steps(scratch, data, f"out-{count}", steps)}
+        most = min(steps, count // STEP_PICTURES - LEFT)
+        memory[count] = {"plan": found.peak, **run_steps(scratch, data, f"out-{count}", most)}
     small, large = memory.values()
     for who, peak in large.items():
         tell(
@@ -128,25 +128,36 @@ def measure_archives(scratch: Path, records: int, steps: int) -> None:
 
 
 def run_steps(scratch: Path, data: str, output: str, most_steps: int) -> dict[str, int]:
-    """Start the job; the peak memory of the launcher up to its first step, and what both hold from the 20th step on."""
-    watched = launch(scratch, "--data_dir", data, "--output", output, "--overwrite")
-    steps, early, late, held = 0, (0, 0), (0, 0), {"launcher until the first step": 0}
-    for line in watched.lines():
-        if "pictures a step" in line:
-            held["launcher until the first step"] = peak_memory(watched.process.pid)
-            print(f"  to the first step: {time.perf_counter() - watched.started:.1f} s", flush=True)
-        if line.startswith("Total"):
-            steps += 1
-            if steps == 20:
-                early = watched.memory()
-            if steps == most_steps:
-                late = watched.memory()
-                watched.process.send_signal(signal.SIGTERM)  # a shell lets what it starts in the background ignore SIGINT
-    watched.process.wait()
-    if steps >= most_steps:
-        print(f"  growth from step 20 to step {most_steps}: launcher {(late[0] - early[0]) / MIB:.1f} MiB, "
-              f"worker {(late[1] - early[1]) / MIB:.1f} MiB", flush=True)  # fmt: skip
-    return {**held, "launcher at step 20": early[0], "worker at step 20": early[1]}
+    """Start the job; the peak memory of the launcher up to its first part, and what both hold when 20 are published.
+
+    Parts are counted, not lines: of steps without a sound picture the launcher prints none.
+    """
+    words = ("--data_dir", data, "--output", output, "--overwrite")
+    started, held = time.perf_counter(), dict[str, int]()
+    with (scratch / "printed").open("w") as printed:
+        process = subprocess.Popen([SCRIPTS / "infer_launch", *map(str, (*ALONE, *words))], cwd=scratch, stdout=printed)
+        watched = Watched(process, started)
+        wait_for_parts(process, scratch / output, 1)
+        held["launcher until the first part"] = peak_memory(process.pid)
+        print(f"  to the first part: {time.perf_counter() - started:.1f} s", flush=True)
+        wait_for_parts(process, scratch / output, 20)
+        early = watched.memory()
+        if most_steps > 20:
+            wait_for_parts(process, scratch / output, most_steps)
+            late = watched.memory()
+            print(f"  growth from part 20 to part {most_steps}: launcher {(late[0] - early[0]) / MIB:.1f} MiB, "
+                  f"worker {(late[1] - early[1]) / MIB:.1f} MiB", flush=True)  # fmt: skip
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    return {**held, "launcher at part 20": early[0], "worker at part 20": early[1]}
+
+
+def wait_for_parts(process: subprocess.Popen[bytes], output: Path, count: int) -> None:
+    """Until so many parts are published."""
+    while not output.is_dir() or sum(name.startswith("part-") for name in os.listdir(output)) < count:
+        if process.poll() is not None:
+            raise SystemExit(f"infer_launch ended with exit code {process.returncode} before part {count}")
+        time.sleep(0.02)
 
 
 # -- resume --------------------------------------------------------------------------------------------------------------
@@ -183,8 +194,11 @@ def write_partitions(scratch: Path, name: str, keys: int) -> None:
 
 def publish_stand_ins(scratch: Path, output: Path, keys: int) -> None:
     """All parts but the last few as links to one file, and _job.json as if a launch had published them."""
-    path = job_path(output)
-    content = json.loads(path.read_text())
+    job = JobFile.read(output)
+    assert job is not None, "a launch has begun it"
+    for path in output.glob("part-*.parquet"):  # the last one ends where the launch was stopped
+        path.unlink()
+    job.parts.clear()
     stand_in, links = scratch / "stand-in", MOST_LINKS
     entry: dict[str, Any] = {}
     for partition in range(keys // IN_A_PARTITION):
@@ -197,11 +211,10 @@ def publish_stand_ins(scratch: Path, output: Path, keys: int) -> None:
                 stand_in.write_bytes(b"in place of a part")
                 entry = {"ok": STEP_PICTURES, "errors": 0, "stages": {}, "sha256": file_sha256(stand_in)}
                 links = 0
-            (output / part_name(step)).unlink(missing_ok=True)
             os.link(stand_in, output / part_name(step))
             links += 1
-            content["parts"][part_name(step)] = entry
-    path.write_text(json.dumps(content))
+            job.parts[part_name(step)] = entry
+    job.write(output)
 
 
 def measure_resume(scratch: Path, keys: int) -> None:

@@ -19,6 +19,7 @@ from bulkinfer.bench.measurement import StoppedError, ignore_stop_signals, stopp
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.files.atomic import remove_abandoned, write_owner_file
 from bulkinfer.files.latest_link import point_latest
+from bulkinfer.files.user_path import require_folder_place
 from bulkinfer.host.cores import CoreBudget
 from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.host.versions import processor, versions
@@ -31,6 +32,7 @@ BENCH_FILE = "bench.json"
 @contextmanager
 def measured_in(log_dir: Path) -> Iterator[None]:
     """The folder is there for the block, and afterwards unless the block was stopped; logs/latest points to it then."""
+    require_folder_place(log_dir.parent, "--log_path")
     for left in remove_abandoned(log_dir.parent, "bench-*", keep_with=BENCH_FILE):
         log.info(f"removed {log_dir.parent / left}, which a bench that was killed left behind")
     try:

@@ -53,6 +53,7 @@ def _run(config: CompareConfig) -> int:
 def _print(found: Comparison) -> None:
     from bulkinfer.host.number_text import percent_text
     from bulkinfer.insight.comparison.compare import answer_text
+    from bulkinfer.records.sources.folder import counted
     from bulkinfer.types import printable
 
     for name, (a, b) in found.differences.items():
@@ -76,7 +77,7 @@ def _print(found: Comparison) -> None:
         ("B", changes.only_other, changes.first_only_other),
     ):
         if count:
-            say(f"only in {side}: {count:,} pictures: {', '.join(named)}{', ...' if count > len(named) else ''}")
+            say(f"only in {side}: {counted(count, 'picture')}: {', '.join(named)}{', ...' if count > len(named) else ''}")
     if changes.changed:
         say(f"changed: {changes.changed:,} pictures{f'; the {_SHOWN} that changed most' if changes.changed > _SHOWN else ''}:")
     for change in changes.most_changed()[:_SHOWN]:

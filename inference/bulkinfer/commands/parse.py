@@ -15,7 +15,7 @@ from bulkinfer.commands.help import help_text
 from bulkinfer.commands.suggest import nearest_value
 from bulkinfer.commands.words import COMMA, HELP, VERSION, read_words
 from bulkinfer.errors import UsageError
-from bulkinfer.types import Given, with_home
+from bulkinfer.types import Given, with_places
 
 Config = TypeVar("Config")
 
@@ -94,7 +94,7 @@ def _meant_value(words: list[str], options: dict[str, Any], error: Exception) ->
 
 def _value(value: Any, kind: Any, field: dataclasses.Field[Any]) -> Any:
     found = value.replace(COMMA, ",") if kind is str else value if kind in (bool, int, float) else _items(value)
-    return found if field.metadata["is_text"] else with_home(found)
+    return found if field.metadata["is_text"] else with_places(found, f"--{field.name}")
 
 
 def _items(values: list[str]) -> tuple[str, ...]:

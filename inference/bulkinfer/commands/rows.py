@@ -21,14 +21,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: RowsConfig) -> int:
     from bulkinfer.insight.export_rows import export_rows
+    from bulkinfer.records.sources.folder import counted
     from bulkinfer.results.reader import read_results
 
     results = read_results(_job(config).output)
     if not results.is_complete:
         missing = int(results.job["num_records"]) - len(results)
-        say(f"bulkinfer rows: warning: the job is not complete: {missing} records have no row yet", is_error=True)
+        say(
+            f"bulkinfer rows: warning: the job is not complete: {counted(missing, 'record', 'has', 'have')} no row yet",
+            is_error=True,
+        )
     written = export_rows(results, config)
-    say(f"{'stdout' if written.path is None else written.path}: {written.num_rows} rows of {results.output}")
+    say(f"{'stdout' if written.path is None else written.path}: {counted(written.num_rows, 'row')} of {results.output}")
     if written.beside is not None:
         say(f"{written.beside}: {written.beside_holds}")
     return 0

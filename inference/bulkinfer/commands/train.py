@@ -42,7 +42,7 @@ def _run(config: TrainConfig) -> int:
     is_first = is_first_rank()
     if not is_first:
         log.setLevel(logging.WARNING)
-    result = train(config, stopping=lambda: stop_signals(says=is_first), shows_progress=True)
+    result = train(config, stopping=lambda: stop_signals(lambda: is_first), shows_progress=True)
     if result.exit_code and result.folder is not None:
         log.warning(
             f"stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "

@@ -82,6 +82,12 @@ class AddressPath(PosixPath):
     def __fspath__(self) -> str:
         return str(self)
 
+    @property
+    def parent(self) -> AddressPath:
+        """The address above; of a bucket the bucket itself, as / is above /."""
+        above = super().parent
+        return self if len(above.parts) < 2 else AddressPath(above)
+
     def absolute(self) -> AddressPath:
         """Itself."""
         return self

@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import UsageError, os_error_sentence
-from bulkinfer.files.addresses import AddressPath, place_path
-from bulkinfer.types import expanded_home, printable, printable_path, shell_word
+from bulkinfer.files.addresses import AddressPath, address_of, place_path
+from bulkinfer.types import given_place, printable, printable_path, shell_word
 
 _ALIKE = 0.7  # of difflib: a letter or two are wrong
 _MOST_NAMES = 5000  # that difflib compares, in about a second; a folder of pictures may hold a million
 
 
 def user_path(value: Any, name: str) -> Path:
-    """`value`, text or an os.PathLike of text, as a path, with `~` expanded.
+    """`value`, text or an os.PathLike of text, as a path as it is meant: see given_place.
 
     Raises UsageError that names the argument `name`.
     """
@@ -31,7 +31,7 @@ def user_path(value: Any, name: str) -> Path:
         raise UsageError(f"{name} is {value!r}: give a path, as text or a pathlib.Path")
     if "\0" in text:
         raise UsageError(f"{name} is {value!r}: give a path without NUL characters")
-    return Path(expanded_home(text))
+    return Path(given_place(text, name))
 
 
 DATASETS = "datasets"  # the folder of partition_dataset, unless --output names another
@@ -41,7 +41,7 @@ def find_data_dir(data_dir: str) -> Path | None:
     """`data_dir`; if it is empty datasets/ if it holds partitions, else $DATA_DIR, else None. The folder need not exist."""
     if not data_dir and (Path(DATASETS) / "dataset.json").exists():
         return Path(DATASETS)
-    found = data_dir or os.environ.get("DATA_DIR", "")
+    found = data_dir or given_place(os.environ.get("DATA_DIR", ""), "DATA_DIR")
     return Path(found) if found else None
 
 
@@ -80,8 +80,11 @@ def require_utf8(path: Path, option: str) -> None:
 def require_folder_place(path: Path, option: str) -> None:
     """Raises UsageError if `path` cannot be a folder that is written to, or made one.
 
-    It, or a folder above it, is a file, or a link to nothing, or its name is too long, or the file system is read-only.
+    It is an address; or it, or a folder above it, is a file, or a link to nothing, or its name is too long, or the file system
+    is read-only.
     """
+    if address := address_of(path):
+        raise UsageError(f"{option} {address}: this is written to this machine alone: give a folder")
     try:
         there = next(place for place in (path, *path.parents, Path()) if os.path.lexists(place) or not place.name)
         path.exists()  # raises for names that are too long
@@ -98,16 +101,17 @@ def require_folder_place(path: Path, option: str) -> None:
         raise UsageError(f"{option} {printable(os.fsencode(path))}: {shown} is not a folder: give another folder")
 
 
-def did_you_mean(path: Path, others: Iterable[str] = ()) -> str:
-    """A question that names what was probably meant by `path`, which is not there: its neighbour with nearly that name.
+def did_you_mean(path: Path, others: Iterable[str] = (), takes_file: Callable[[str], bool] = lambda _name: False) -> str:
+    """A question that names what was probably meant by `path`, which is no folder: one beside it with nearly that name.
 
-    `others` are further names that could be meant. Empty if none is near, or there are too many to compare.
+    Files count where `takes_file` says so of their name. `others` are further names that could be meant. Empty if none is near,
+    or there are too many to compare.
     """
     names: list[str] = []
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
-        names = [entry.name for entry in islice(entries, _MOST_NAMES + 1)]
-    if len(names) > _MOST_NAMES:  # which of them are the first ones depends on the file system
-        names = []
+        first = list(islice(entries, _MOST_NAMES + 1))
+        if len(first) <= _MOST_NAMES:  # else it depends on the file system which of them are the first ones
+            names = [entry.name for entry in first if takes_file(entry.name) or entry.is_dir()]
     if near := _nearest(path.name, [name for name in names if not name.startswith(".") and name != path.name]):
         return f"did you mean {shell_word(path.parent / near)}?"
     near = _nearest(str(path), [*others])

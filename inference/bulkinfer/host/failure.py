@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from traceback import walk_tb
 from types import ModuleType
 
@@ -24,6 +25,8 @@ def sentence_and_code(command: str, error: BaseException, after_signal: int = 0)
     what = ""
     if isinstance(error, OSError) and error.errno is not None:
         what = os_error_sentence(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            what += ": free some space, and type the command again"
     elif after_signal and _is_of_an_import(error):
         return stop_sentence(command, after_signal), 128 + after_signal
     elif isinstance(error, MemoryError | ImportError | SystemError | RuntimeError):

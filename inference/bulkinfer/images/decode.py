@@ -26,7 +26,7 @@ from bulkinfer.files.magic_bytes import HEAD_BYTES, Content, identify
 from bulkinfer.images.colours import Alpha, joined_profile, to_rgb, turbo_by_profile
 from bulkinfer.images.header_limits import check_claims, check_size, count_frames
 from bulkinfer.images.heic import PILLOW_NAME, check_sizes, require_heif
-from bulkinfer.images.jpeg import END_MARKER, Header, check_scans, read_header, turbo_agrees, turbo_decode
+from bulkinfer.images.jpeg import END_MARKER, Header, check_scans, check_skipped, read_header, turbo_agrees, turbo_decode
 from bulkinfer.images.lost_pixels import check_jpeg, check_tiff_jpegs, end_is_missing
 from bulkinfer.images.pillow_warnings import count_notice, install_hooks, take_fault, warning_counts
 from bulkinfer.images.reasons import is_of_pixels, reason
@@ -190,6 +190,8 @@ def _decode_as(content: Content, data: bytes, rules: Rules) -> Picture:
     header = None
     if content.name == "JPEG":
         header = _jpeg_header(data)
+        if header is None or not header.is_plain:
+            check_skipped(data)
     elif content.name == "HEIC":
         require_heif()
         check_sizes(data, rules.max_pixels)

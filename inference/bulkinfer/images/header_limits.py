@@ -7,6 +7,7 @@ first picture, and none allocates memory by what it reads. Files that end too ea
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -25,6 +26,9 @@ _MOST_BLOCKS_COUNTED = 8_000_000  # of a GIF while its pictures are counted: 1 G
 _MOST_BOXES = 10_000  # of a JPEG 2000 file before its code stream
 _MOST_STRIPS = 300_000  # of a TIFF, of each kind: Pillow makes some 400 bytes of every one
 _MOST_COMMENTS = 10_000  # of a plain PPM: Pillow copies a megabyte for each
+_MOST_PPM_HEADER = 1 << 16  # bytes: Pillow reads it one by one
+# Its numbers, with blanks and comments before them. The + behind a repetition: what it has taken is not tried otherwise.
+_PPM_NUMBER = rb"(?:\s|#[^\r\n]*+[\r\n])*+[^\s#]++"
 _LEAST_TILE_PIXELS = 1024  # of a JPEG 2000 in many tiles: OpenJPEG keeps some 10 kB for each
 _FEW_TILES = 1024
 _MOST_CHANNELS = 4  # that Pillow reads of a JPEG 2000
@@ -201,6 +205,10 @@ def _code_stream_at(data: bytes) -> int | None:
 
 
 def _ppm(data: bytes, _max_pixels: int) -> None:
+    numbers = 2 if data[1:2] in b"14" else 3
+    is_long = len(data) > _MOST_PPM_HEADER
+    if is_long and not re.match(rb"P.(?:%b){%d}" % (_PPM_NUMBER, numbers), data[:_MOST_PPM_HEADER], re.DOTALL):
+        raise _refusal("PPM", f"more than {_MOST_PPM_HEADER} bytes before its pixels")
     if data[1:2] in b"123" and data.count(b"#") > _MOST_COMMENTS:
         raise _refusal("PPM", f"more than {_MOST_COMMENTS} comments")
 

@@ -33,6 +33,11 @@ _MOST_SEGMENTS = 1000  # before the pixels, 64 MB: a colour profile has 255 at m
 _MOST_PADDING = 1 << 16  # bytes of 0xFF between them
 _FEW_SCANS = 100  # a progressive file has some ten; each costs a pass over all pixels, and may take no more than ten bytes
 _MOST_SCANNED = 1_000_000_000  # pixels times scans, which small pictures of more scans may cost
+_MOST_SKIPPED = 1 << 16  # bytes that are in no segment before the pixels: Pillow skips them one by one, a megabyte in 0.3 s
+_MOST_MARKERS = 100_000  # behind the beginning of the first scan: a progressive file has some hundred
+_BEGINNING = re.compile(rb"\xff[\x01-\xfe]")  # of a segment, for Pillow
+_LEAST_MARKER = 0xC0  # at a smaller one Pillow gives up
+_BARE = (0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE))  # markers behind which Pillow reads no length
 _MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # the next one behind the beginning of a scan
 _ONE_PASS = (0xC0, 0xC1, 0xC3, 0xC9, 0xCB)  # frames whose scans are not refined by later ones
 _LEAST_JFIF = 14  # bytes; Pillow fails on shorter ones
@@ -126,16 +131,38 @@ def read_header(data: bytes) -> Header:
     return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES, channels, bits, profile)
 
 
+def check_skipped(data: bytes) -> None:
+    """Raises RecordError for a JPEG with more bytes between its segments than any sound file has, before Pillow skips them.
+
+    Raises TooManyBlocksError as read_header does. It goes from segment to segment as Pillow does.
+    """
+    at, skipped, segments = 2, 0, 0
+    while True:
+        found = _BEGINNING.search(data, at)
+        skipped += (found.start() if found else len(data)) - min(at, len(data))
+        if skipped > _MOST_SKIPPED:
+            raise RecordError("decode", f"corrupt JPEG: more than {_MOST_SKIPPED} bytes in no segment before its pixels")
+        if found is None or (marker := data[found.end() - 1]) == SCAN or marker < _LEAST_MARKER:
+            return
+        segments += 1
+        if segments > _MOST_SEGMENTS:
+            raise TooManyBlocksError(f"more than {_MOST_SEGMENTS} segments before its pixels")
+        at = found.end() + (0 if marker in _BARE else max(2, int.from_bytes(data[found.end() : found.end() + 2], "big")))
+
+
 def check_scans(data: bytes, header: Header) -> None:
-    """Raises RecordError if a JPEG has so many scans, for its size, that decoding it would take minutes or hours."""
+    """Raises RecordError if a JPEG has so many scans or segments between them that decoding it would take minutes or hours."""
     in_first_scan = data[header.scan_at + 4 : header.scan_at + 5]
     if header.frame in _ONE_PASS and in_first_scan == bytes([header.channels]):
         return  # all channels at once: what follows is not read
     pixels = header.size[0] * header.size[1]
     most = max(_FEW_SCANS, _MOST_SCANNED // max(pixels, 1))
-    at, scans = header.scan_at, 0
+    at, scans, markers = header.scan_at, 0, 0
     while data[at : at + 1] == b"\xff" and (marker := data[at + 1 : at + 2]) not in (b"", b"\xd9"):  # the end of the picture
         scans += marker[0] == SCAN
+        markers += 1
+        if markers > _MOST_MARKERS:
+            raise RecordError("decode", f"corrupt JPEG: more than {_MOST_MARKERS} segments behind the beginning of its pixels")
         if scans > most:
             raise RecordError("decode", f"corrupt JPEG: more than {most} scans of {pixels} pixels")
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")

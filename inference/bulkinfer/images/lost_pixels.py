@@ -55,7 +55,7 @@ def check_jpeg(data: bytes, header: Header, image: Image.Image) -> None:
         return
     if warning and (found := _LOSSES.search(warning)):
         raise RecordError("decode", f"corrupt JPEG: {found.group()}")
-    if header.frame not in _ARITHMETIC and _differs(_with_other_bytes(data, header.scan_at), image):
+    if header.frame not in _ARITHMETIC and _differs(_with_other_bytes(data, header), image):
         raise RecordError("decode", "corrupt JPEG: premature end of data segment")
 
 
@@ -124,9 +124,13 @@ def _first_warning(data: bytes, channels: int) -> str | None:
     return ""
 
 
-def _with_other_bytes(data: bytes, scan_at: int) -> bytes:
-    """The JPEG with other bytes at the end of each stretch of pixel data."""
-    parts, at = [data[:scan_at]], scan_at
+def _with_other_bytes(data: bytes, header: Header) -> bytes:
+    """The JPEG with other bytes at the end of each stretch of pixel data.
+
+    Raises RecordError if a scan has more stretches than the picture has blocks of 8 x 8 pixels.
+    """
+    parts, at = [data[: header.scan_at]], header.scan_at
+    blocks = math.prod(math.ceil(side / 8) for side in header.size)
     while at + 3 < len(data) and (marker := data[at + 1]) != _END:
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
         if marker != SCAN:  # between scans
@@ -135,7 +139,11 @@ def _with_other_bytes(data: bytes, scan_at: int) -> bytes:
             at = following.end() - 2 if following else len(data)
             continue
         parts.append(data[at:end])
+        restarts = 0
         while (following := _MARKER.search(data, end)) and data[following.end() - 1] in _RESTARTS:
+            restarts += 1
+            if restarts > blocks:
+                raise RecordError("decode", f"corrupt JPEG: more than {blocks} restart markers in a scan")
             parts += data[end : following.start()], _OTHER_BYTES, following.group()
             end = following.end()
         if following is None:

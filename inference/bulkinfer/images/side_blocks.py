@@ -20,6 +20,7 @@ _LEAST = {  # JPEG segments that are kept: how they begin, and the shortest that
     0xEE: (b"Adobe", 12),
 }
 _APPLICATION, _COMMENT, _SCAN = range(0xE0, 0xF0), 0xFE, 0xDA
+_MOST_STEPS = 1_000_000  # segments and bytes of padding of a JPEG, which take a second; one of more stays refused
 _MOST_EXIF_SEGMENTS = 16  # Pillow joins them one by one
 
 
@@ -66,8 +67,11 @@ def _is_in_order(kind: bytes, data: bytes, at: int, end: int) -> bool:
 
 
 def _kept_segments(data: bytes) -> bytes:
-    parts, at, start, exif = [], 2, 0, 0
+    parts, at, start, exif, steps = [], 2, 0, 0, 0
     while at + 4 <= len(data) and data[at] == 0xFF and (marker := data[at + 1]) != _SCAN:
+        steps += 1
+        if steps > _MOST_STEPS:
+            return data
         if marker == 0xFF:  # padding
             at += 1
             continue

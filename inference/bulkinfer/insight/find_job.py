@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.errors import BulkinferError, UsageError
+from bulkinfer.errors import BulkinferError, UsageError, error_sentence
 from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.latest_link import linked_folder
 from bulkinfer.files.user_path import real_path
@@ -79,12 +79,12 @@ def newest_with(outputs: Sequence[str], log_path: str) -> FoundJob:
 
 
 def _job_of(log_dir: Path) -> FoundJob | None:
-    """The job that logged to `log_dir`; None if it has no rows any more, or, after a warning, if its _job.json is damaged."""
-    output = recorded_output(log_dir)
+    """The job that logged to `log_dir`; None if it has no rows any more, or, after a warning, if it cannot be read."""
     try:
+        output = recorded_output(log_dir)
         job = JobFile.read(output) if output is not None and not is_overwritten(log_dir, output) else None
-    except BulkinferError as error:
-        log.warning(f"{error}")
+    except (BulkinferError, OSError) as error:
+        log.warning(f"warning: {error_sentence(error)}")
         return None
     return FoundJob(output, log_dir, job) if output is not None and job is not None else None
 

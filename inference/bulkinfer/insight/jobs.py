@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from bulkinfer.errors import BulkinferError, ObjectError, StoreError, UsageError
+from bulkinfer.errors import BulkinferError, ObjectError, StoreError, UsageError, error_sentence
 from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
@@ -23,6 +24,9 @@ from bulkinfer.results.output_store import output_store
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.types import printable_path
 
+log = logging.getLogger("bulkinfer")
+
+DAMAGED = "damaged"  # its _job.json is, or a file of it cannot be read
 UNREACHABLE = "unreachable"  # its bucket does not answer, or refuses
 INCOMPLETE = "incomplete"  # it has pictures to do, and its last launch ended by itself
 
@@ -32,8 +36,8 @@ class LoggedJob:
     """A log folder, and what is known of its job.
 
     `state` has the words of status.json: running; finished if every picture has its row; else stopped, failed or killed, as the
-    last launch ended, or incomplete. Or it is damaged (its _job.json), gone (its output), overwritten (its output
-    holds another job by now), no rows (a run without pictures) or unreachable (its bucket).
+    last launch ended, or incomplete. Or it is damaged (its _job.json, or a file that cannot be read), gone (its output),
+    overwritten (its output holds another job by now), no rows (a run without pictures) or unreachable (its bucket).
     `done` counts published rows, `size_bytes` the files of the output.
     """
 
@@ -59,13 +63,16 @@ def list_jobs(log_path: str) -> list[LoggedJob]:
 
 
 def _look_at(log_dir: Path) -> LoggedJob | None:
-    """None for a folder without a job, or one that is removed just now."""
+    """None for a folder without a job, or one that is removed just now. One job whose files cannot be read hides no other."""
     try:
         date = last_launch(log_dir)
         found = None if date is None else _job_of(log_dir, date)
         return found if log_dir.is_dir() else None  # what was found of a folder that is half removed means nothing
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        log.warning(f"warning: {error_sentence(error)}")
+        return LoggedJob(log_dir, DAMAGED, 0, 0, 0, datetime.fromtimestamp(log_dir.lstat().st_mtime), 0, None)
 
 
 def _job_of(log_dir: Path, date: datetime) -> LoggedJob:
@@ -88,10 +95,12 @@ def _with_output(log_dir: Path, date: datetime, output: Path) -> LoggedJob:
     size = size_of(output)
     try:
         job = JobFile.read(output)
-    except BulkinferError:
+    except (BulkinferError, OSError) as error:
         job = None
+        if isinstance(error, OSError):
+            log.warning(f"warning: {error_sentence(error)}")
     if job is None:  # a launch that has just begun writes it
-        state = RUNNING if launcher_in(output) else "damaged"
+        state = RUNNING if launcher_in(output) else DAMAGED
         return LoggedJob(log_dir, state, sum(map(len, listed_steps(output))), 0, 0, date, size, output)
     if launcher_in(output):
         found, state = _published_so_far(log_dir, output, job), RUNNING

@@ -25,6 +25,7 @@ from bulkinfer.launch.jobs.result_files import all_result_files, describe_files,
 from bulkinfer.launch.jobs.shards import join_shards
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.recorded_part import check_part
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.control_files import control_exists
 from bulkinfer.results.find_output import find_record
 from bulkinfer.results.job_file import JOB_FILE, JobFile, are_parts_gone, job_path
@@ -86,6 +87,7 @@ def claim(plan: Plan) -> Iterator[Launch]:
             times = warn_of_changed_pictures(job, output, todo)
             job_file.write(output)
             keep_times(job, output, times)
+            del times  # one for each picture: not while the launch runs
             yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
 
 
@@ -209,7 +211,7 @@ def preview(plan: Plan) -> None:
 def _strangers(job: Job, output: Path, published: list[Step]) -> RunError:
     otherwise = "; for a new job give another --output, or --overwrite to remove these parts"
     todo = find_record(output, published[0], otherwise, job.config.log_path)
-    return RunError(f"{output} holds {len(published)} parts, but {job_path(output)} does not exist: {todo}")
+    return RunError(f"{output} holds {counted(len(published), 'part')}, but {job_path(output)} does not exist: {todo}")
 
 
 def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:

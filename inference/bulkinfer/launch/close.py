@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bulkinfer.errors import StoreError
+from bulkinfer.errors import RunError, StoreError, os_error_sentence
 from bulkinfer.launch.claim import Launch, remove_temporaries
 from bulkinfer.launch.jobs.job import Job
 from bulkinfer.launch.reporting.status import write_last_status
@@ -24,21 +25,42 @@ def close(launch: Launch, outcome: Outcome, put_in: Callable[[], None] | None = 
     `put_in` is given where the workers published parts elsewhere: it puts their rows into those of the output. Raises RunError
     if a lock was lost; and what ended the run early, once the result of what was done until then has been logged.
     """
+    is_ours = False
     try:
         for lease in launch.leases:
             lease.check()  # else _job.json and the summary belong to another launch now
+        is_ours = True
         if put_in is not None:
             put_in()
         if launch.output is not None and launch.job_file is not None:
             note_parts(launch.job, launch.output, launch.job_file, outcome.aggregate.parts if put_in is None else [])
         result = finish(launch, outcome)
         write_last_status(launch, outcome, result.exit_code)
-    except (OSError, StoreError):
+    except (OSError, RunError) as error:
+        if not is_ours and not isinstance(error, OSError | StoreError):
+            raise
+        _record_failure(launch, outcome, error, reported=put_in is None)
         if outcome.refusal is None:  # else it has the same cause, such as a full disk, and says it already
             raise
     if outcome.refusal is not None:
         raise outcome.refusal
     return result
+
+
+def _record_failure(launch: Launch, outcome: Outcome, error: OSError | RunError, *, reported: bool) -> None:
+    """Write into the log folder how a launch ended whose output cannot be reached or written any more, such as a bucket.
+
+    The parts that were `reported` count.
+    """
+    if launch.job_file is not None and reported:
+        for part in outcome.aggregate.parts:
+            launch.job_file.note_part(part)
+    if isinstance(error, OSError):
+        error = RunError(f"{os_error_sentence(error)}: correct that, and run the same command again")
+    ended = replace(outcome, refusal=outcome.refusal or error)
+    with suppress(OSError):  # a full disk may not take that either; the error is raised in any case
+        result = finish(launch, ended, reaches_output=False)
+        write_last_status(launch, ended, result.exit_code, reaches_output=False)
 
 
 def note_parts(job: Job, output: Path, job_file: JobFile, reported: list[Part]) -> None:

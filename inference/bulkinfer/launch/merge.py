@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from bulkinfer.files.own_folder import own_folder, require_outside_results
 from bulkinfer.files.user_path import real_path, require_folder_place
 from bulkinfer.launch.claim import forget_gone_results, remove_temporaries
 from bulkinfer.launch.jobs.begun_config import begun_config, continuing
+from bulkinfer.launch.merge_log import keep_log
 from bulkinfer.launch.options import MergeConfig
 from bulkinfer.launch.reporting.summary import OK, WITH_ERRORS
 from bulkinfer.results.job_file import JobFile, RowCounts
@@ -70,6 +72,7 @@ def merge_shards(config: MergeConfig) -> Merged:
                 f"{option}{address}: shards are merged in folders, by links: leave those in a bucket as they are; programs "
                 "read them as one table by their common prefix, and bulkinfer verify takes it too"
             )
+    began_s = time.time()
     shards = _require_shards(Path(config.shards))
     output = Path(config.output) if config.output else shards.folder / MERGED
     require_folder_place(output, "--output")
@@ -78,7 +81,7 @@ def merge_shards(config: MergeConfig) -> Merged:
     with results_lock(output) as lease:
         if (found := _already_merged(shards, output)) is not None:
             log.info(f"{printable_path(output)} holds the rows of all shards already")
-            return Merged(output, found.count_rows())
+            return _logged(Merged(output, found.count_rows()), found, began_s)
         jobs = _complete_jobs(shards)
         whole = _whole_job(shards, jobs, output)
         if not output.exists():
@@ -92,7 +95,12 @@ def merge_shards(config: MergeConfig) -> Merged:
             fsync_directory(folder)
             os.rename(folder, output)  # an empty folder of this name is replaced
         fsync_directory(output.parent)
-    return Merged(output, whole.count_rows())
+        return _logged(Merged(output, whole.count_rows()), whole, began_s)
+
+
+def _logged(merged: Merged, job: JobFile, began_s: float) -> Merged:
+    keep_log(job, merged.output, merged.exit_code, began_s)
+    return merged
 
 
 def _require_shards(folder: Path) -> ShardSet:
@@ -139,7 +147,7 @@ def _complete_jobs(shards: ShardSet) -> list[JobFile]:
     if unfinished:
         numbers = name_some([str(shard) for shard in unfinished])
         config = replace(begun_config(shards.job, shards.folder), output=str(shards.folder), shard=str(unfinished[0]))
-        shown = f"{len(unfinished)} of {shards.count} shards are not complete ({numbers})"
+        shown = f"{len(unfinished)} of {shards.count} shards {'is' if len(unfinished) == 1 else 'are'} not complete ({numbers})"
         faults.insert(0, f"{shown}: run {continuing(config)}{', and so the others' if len(unfinished) > 1 else ''}")
     if faults:
         raise RunError(f"{printable_path(shards.folder)} cannot be merged: {name_some(faults)}")

@@ -65,8 +65,8 @@ def open_model(
     Raises UsageError, with the command to type, where the network, its graph, a package or the device is missing, and
     RunError if the network cannot run.
     """
-    user_path(model, "model")  # text may be a name, a path is a folder
-    folder, name = _place(model, address_of(model_path) or str(user_path(model_path, "model_path")))
+    models = user_path(model_path, "model_path")
+    folder, name = _place(model, address_of(models) or str(models))
     config = LaunchConfig(
         model_name=name,
         model_path=folder,
@@ -102,7 +102,7 @@ def decide(config: LaunchConfig) -> Decided:
 
 def _place(model: str | os.PathLike[str], model_path: str) -> tuple[str, str]:
     """The folder of networks, and the name of this one there."""
-    if address := address_of(model).rstrip("/"):
+    if address := address_of(user_path(model, "model")).rstrip("/"):  # text may be a name, a path is a folder
         models, _, name = address.rpartition("/")
         return models, name
     path, text = Path(model), os.fspath(model)

@@ -41,6 +41,7 @@ from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Dataset, open_dataset
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.records.sources.labels import is_annotations
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
 from bulkinfer.results.log_folder import RESULTS, dated, find_log_dir, job_name
@@ -241,9 +242,11 @@ def announce(plan: Plan) -> None:
 
 def _announce_pictures(job: Job, dataset: Dataset) -> None:
     if skipped := dataset.skipped:
-        log.info(f"--skip_done: {skipped.num_records} records have ok rows in {', '.join(skipped.outputs)}")
+        log.info(
+            f"--skip_done: {counted(skipped.num_records, 'record', 'has', 'have')} ok rows in {', '.join(skipped.outputs)}"
+        )
     limited = f", the first {sum(job.counts.values())} of them" if job.config.limit else ""
-    log.info(f"input: {dataset.source}: {dataset.num_records} records{limited}")
+    log.info(f"input: {dataset.source}: {dataset.num_records} record{'s' * (dataset.num_records != 1)}{limited}")
     if job.shard is not None:
         log.info(f"shard: {job.shard}, {job.num_records} of these records")
     for line in dataset.scan.summary() if dataset.scan else ():

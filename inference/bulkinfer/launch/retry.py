@@ -29,6 +29,7 @@ from bulkinfer.launch.retry_merge import failed_rows, merge
 from bulkinfer.launch.run import run_engine
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Partition
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.job_place import place_and_output
@@ -125,7 +126,7 @@ def put_in_staged(launch: Launch) -> None:
     for path in sorted(result_files(staging), key=lambda path: (path.name == JOB_FILE, path)):
         remove_result(path)
     remove_if_empty(staging)
-    log.info(f"retry: {now_ok} error rows are ok now, {still} failed again")
+    log.info(f"retry: {counted(now_ok, 'error row', 'is', 'are')} ok now, {still} failed again")
 
 
 def _failed(output: Path, job_file: JobFile, stages: tuple[str, ...]) -> dict[int, list[int]]:
@@ -138,7 +139,7 @@ def _failed(output: Path, job_file: JobFile, stages: tuple[str, ...]) -> dict[in
 
 
 def _log_count(output: Path, failed: dict[int, list[int]]) -> None:
-    log.info(f"retry: {sum(map(len, failed.values()))} error rows of {output} to run again")
+    log.info(f"retry: {counted(sum(map(len, failed.values())), 'error row')} of {output} to run again")
 
 
 def plan_retry(config: RetryConfig, output: Path) -> Plan:

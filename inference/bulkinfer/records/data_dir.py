@@ -9,10 +9,10 @@ from pathlib import Path
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import address_of
-from bulkinfer.files.user_path import did_you_mean, find_data_dir
+from bulkinfer.files.user_path import find_data_dir
 from bulkinfer.records.sources.archive_names import kind_by_name
-from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, extension_of
-from bulkinfer.types import explained, printable_path, shell_word
+from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, extension_of, no_folder
+from bulkinfer.types import explained, given_place, shell_word
 
 _MOST_BESIDE = 1000  # entries of the working folder: among more, another one could hold pictures too
 _MOST_IN_FOLDER = 100  # entries of each other folder that are read
@@ -22,7 +22,7 @@ _MOST_ENTRIES = 4000  # that are read in all: each may be a question to a file s
 
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
     """`data_dir`, else $DATA_DIR. Raises UsageError with an example: `command_to_type`, with a folder of pictures."""
-    if found := data_dir or os.environ.get("DATA_DIR", ""):
+    if found := data_dir or given_place(os.environ.get("DATA_DIR", ""), "DATA_DIR"):
         return found
     raise _no_pictures(command_to_type)
 
@@ -38,9 +38,7 @@ def resolve_data_dir(data_dir: str, command_to_type: str) -> Path:
     if address_of(found):
         return found
     if not found.is_dir() and not (kind_by_name(os.fsencode(found)) and found.is_file()):
-        what = "is not a folder" if found.exists() else "does not exist"
-        meant = did_you_mean(found) or "give a folder of pictures or of partitions, or an archive"
-        raise UsageError(f"{printable_path(found)} {what}: {meant}")
+        raise no_folder(found, "a folder of pictures or of partitions, or an archive")
     return found
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
 import numpy as np
 
-from bulkinfer.errors import DamagedError, RunError, UsageError, advising
+from bulkinfer.errors import DamagedError, ObjectError, RunError, UsageError, advising
 from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_file import read_json
@@ -28,7 +29,8 @@ from bulkinfer.records.sources.archive_names import COMPRESSED, kind_by_name
 from bulkinfer.records.sources.folder import Scan, counted, first_names, scan_folder
 from bulkinfer.records.sources.labels import Labels, find_labels, named_classes
 from bulkinfer.records.sources.stored_folder import StoredLines, StoredPictures, list_stored
-from bulkinfer.types import printable
+from bulkinfer.stores.objects import find_object
+from bulkinfer.types import printable, shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -135,10 +137,10 @@ def open_dataset(
     if os.path.isdir(root):
         _refuse_undescribed(data_dir)
     if is_archive_file(data_dir):
-        return _dataset_of_archives(data_dir, (), labels, columns)
+        return _dataset_of_archives(data_dir, None, labels, columns)
     scan = scan_folder(data_dir)
     if scan.archives and not scan.pictures:
-        return _dataset_of_archives(data_dir, scan.archives, labels, columns)
+        return _dataset_of_archives(data_dir, scan, labels, columns)
     refuse_columns(columns, scan.shown_root)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
@@ -157,12 +159,12 @@ def open_dataset(
 def _stored_dataset(data_dir: Path, address: str, labels: str, columns: tuple[str, ...]) -> Dataset:
     """The pictures below an address, or those in archives there, as partition 0."""
     if is_archive_file(address):
-        return _dataset_of_archives(data_dir, (), labels, columns)
+        return _dataset_of_archives(data_dir, None, labels, columns)
     found = list_stored(address)
     if found.scan.archives and not len(found.lines):
-        return _dataset_of_archives(data_dir, found.scan.archives, labels, columns)
+        return _dataset_of_archives(data_dir, found.scan, labels, columns)
     if not len(found.lines):
-        raise UsageError(f"{no_pictures(found.scan)}: give an address below which there are pictures or archives")
+        raise no_stored_pictures(found.scan)
     refuse_columns(columns, found.scan.shown_root)
     warn_of_archives(found.scan)
     lines, facts = found.lines, dict[str, Any]()
@@ -185,9 +187,9 @@ def with_labels(found: StoredPictures, labels: str) -> tuple[StoredLines, Labels
     return replace(found.lines, labels=numbers), given
 
 
-def _dataset_of_archives(data_dir: Path, names: Sequence[bytes], labels: str, columns: tuple[str, ...]) -> Dataset:
+def _dataset_of_archives(data_dir: Path, folder: Scan | None, labels: str, columns: tuple[str, ...]) -> Dataset:
     """The pictures of archives as partition 0, in the order of the archives."""
-    found = open_archives(data_dir, names, labels=labels, columns=columns)
+    found = open_archives(data_dir, folder, labels=labels, columns=columns)
     manifest = Manifest.from_entries(found.lines, found.root, "manifest", found.archives)
     partitions = (Partition(0, manifest, found.root),)
     source = f"pictures in {counted(len(found.archives), 'archive')} of {printable(found.root)}"
@@ -230,6 +232,16 @@ def no_pictures(scan: Scan) -> str:
     found += [f"{scan.ignored:,} ignored"] if scan.ignored else []
     found += [f"{printable(key) or '.'} is unreadable: {reason}" for key, reason in scan.unreadable[:3]]
     return f"{printable(scan.root)} holds no pictures" + (f" ({'; '.join(found)})" if found else "")
+
+
+def no_stored_pictures(scan: Scan) -> UsageError:
+    """The error of an address below which there are no pictures, which may be that of one object."""
+    address, folder = scan.root.decode(), os.path.dirname(scan.root.decode())
+    if address_of(folder) and not scan.not_pictures and not scan.unreadable:
+        with contextlib.suppress(ObjectError):
+            find_object(address)
+            return UsageError(f"{scan.shown_root} is one object: give the address that it lies below, {shell_word(folder)}")
+    return UsageError(f"{no_pictures(scan)}: give an address below which there are pictures or archives")
 
 
 def _hash_over_all(partitions: tuple[Partition, ...]) -> str:

@@ -13,7 +13,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives, refuse_columns, wanted_columns
 from bulkinfer.records.data_dir import data_dir_or_environment
-from bulkinfer.records.dataset import no_pictures, warn_of_archives, with_labels
+from bulkinfer.records.dataset import no_pictures, no_stored_pictures, warn_of_archives, with_labels
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.records.place import ADDRESSES, is_stored
 from bulkinfer.records.sources.coco import (
@@ -46,8 +46,8 @@ def log_lines(lines: Iterable[str]) -> None:
 class Found(NamedTuple):
     """The content of the partitions: entries and their sizes in order, keys without a file, and facts for dataset.json.
 
-    `unread` are the lines about folders that could not be read. With `archives` the pictures lie in those, and entries are
-    lines of ARCHIVE_SCHEMA.
+    `unread` are the lines about folders and archives that could not be read. With `archives` the pictures lie in those, and
+    entries are lines of ARCHIVE_SCHEMA.
     """
 
     root: bytes
@@ -65,7 +65,7 @@ def find_records(config: PartitionConfig, data_dir: bytes) -> Found:
         return _from_list(config, data_dir)
     if address := address_of(data_dir):
         return _from_store(config, data_dir, address)
-    return _from_archives(config, data_dir, []) if is_archive_file(os.fsdecode(data_dir)) else _from_folder(config, data_dir)
+    return _from_archives(config, data_dir, None) if is_archive_file(os.fsdecode(data_dir)) else _from_folder(config, data_dir)
 
 
 def data_dir_of(config: PartitionConfig) -> str:
@@ -79,7 +79,7 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     annotations = read_annotations(Path(config.annotations), data_dir) if config.annotations else None
     scan = scan_folder(data_dir, exclude=os.fsencode(config.output), include_hidden=config.include_hidden)
     if scan.archives and not scan.pictures and annotations is None:
-        return _from_archives(config, data_dir, scan.archives)
+        return _from_archives(config, data_dir, scan)
     refuse_columns(wanted_columns(config.image_column, config.label_column), scan.shown_root)
     log_lines(scan.summary())
     if scan.pictures:
@@ -126,13 +126,13 @@ def _from_store(config: PartitionConfig, data_dir: bytes, address: str) -> Found
         _require_manifests(config, address)
     annotations = read_annotations(Path(config.annotations), data_dir) if config.annotations else None
     if is_archive_file(address):
-        return _from_archives(config, data_dir, [])
+        return _from_archives(config, data_dir, None)
     stored = list_stored(address, include_hidden=config.include_hidden)
     if stored.scan.archives and not len(stored.lines) and annotations is None:
-        return _from_archives(config, data_dir, stored.scan.archives)
+        return _from_archives(config, data_dir, stored.scan)
     log_lines(stored.scan.summary())
     if not len(stored.lines):
-        raise UsageError(f"{no_pictures(stored.scan)}: give an address below which there are pictures or archives")
+        raise no_stored_pictures(stored.scan)
     warn_of_archives(stored.scan)
     if annotations is not None:
         return _from_annotations(config, stored.with_names(), annotations)
@@ -151,14 +151,16 @@ def _require_manifests(config: PartitionConfig, address: str) -> None:
         raise UsageError(f"--mode {config.mode} is for pictures on this machine, and these lie in {address}: leave it out")
 
 
-def _from_archives(config: PartitionConfig, data_dir: bytes, names: list[bytes]) -> Found:
+def _from_archives(config: PartitionConfig, data_dir: bytes, folder: Scan | None) -> Found:
     if config.mode not in (PartitionConfig.mode, "manifest", *PACKED):
         raise UsageError(f"--mode {config.mode} is for pictures in files of their own, and these lie in archives: leave it out")
     columns = wanted_columns(config.image_column, config.label_column)
-    opened = open_archives(Path(os.fsdecode(data_dir)), names, labels=config.labels, columns=columns)
+    opened = open_archives(Path(os.fsdecode(data_dir)), folder, labels=config.labels, columns=columns)
     log_lines(opened.scan.summary())
-    facts = _facts(config, opened.root, {"found": len(opened.lines), "archives": len(opened.archives), **opened.facts})
-    return Found(opened.root, opened.lines, opened.lines.sizes_bytes(), [], [], facts, opened.archives)
+    about = {"found": len(opened.lines), "archives": len(opened.archives), "unreadable": len(opened.scan.unreadable)}
+    facts = _facts(config, opened.root, about | opened.facts)
+    unread = opened.scan.unreadable_lines()
+    return Found(opened.root, opened.lines, opened.lines.sizes_bytes(), [], unread, facts, opened.archives)
 
 
 def _labels(config: PartitionConfig, scan: Scan) -> tuple[Callable[[bytes], int | None] | None, dict[str, Any]]:

@@ -74,6 +74,33 @@ class TableLines:
 
 
 @dataclass(frozen=True, eq=False)
+class LinesPart:
+    """The lines start..end (exclusive) of others."""
+
+    lines: Lines
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
+        return self.lines.blocks(columns, self.start + start, self.start + end)
+
+
+def lines_part(lines: Lines, part: slice) -> LinesPart:
+    """A slice of lines, without a step."""
+    start, end, _ = part.indices(len(lines))
+    return LinesPart(lines, start, max(start, end))
+
+
+def given_labels(labels: np.ndarray[Any, np.dtype[np.int32]], start: int, count: int) -> pa.Array:
+    """The column `label` of `count` lines from `start` on, out of one number for each line; -1: none."""
+    values = labels[start : start + count]
+    return pa.array(values, pa.int32(), mask=values < 0)
+
+
+@dataclass(frozen=True, eq=False)
 class PickedLines:
     """A selection of other lines: those at the ascending `numbers`."""
 

@@ -6,7 +6,7 @@ import io
 import os
 import stat
 
-from bulkinfer.errors import AbsentObjectError, ObjectError, UsageError
+from bulkinfer.errors import AbsentObjectError, AbsentStoreError, ObjectError, UsageError
 from bulkinfer.files.addresses import address_of
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.stores.objects import find_object, object_address, open_object
@@ -40,7 +40,7 @@ def open_place(path: bytes) -> io.BufferedReader:
 
 
 def is_there(path: bytes) -> bool:
-    """Whether there is a regular file, or an object. Raises StoreError if its store cannot be used."""
+    """Whether there is a regular file, or an object. Raises StoreError if its store is there and cannot be used."""
     if not address_of(path):
         try:
             return stat.S_ISREG(os.stat(path).st_mode)
@@ -48,7 +48,7 @@ def is_there(path: bytes) -> bool:
             return False
     try:
         find_object(object_address(path))
-    except AbsentObjectError:
+    except (AbsentObjectError, AbsentStoreError):
         return False
     except ObjectError:  # perhaps it may be read and its facts may not be
         return True

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 from functools import lru_cache
 
-from bulkinfer.errors import AbsentObjectError, ObjectError, RecordError
+from bulkinfer.errors import AbsentObjectError, AbsentStoreError, ObjectError, RecordError
 from bulkinfer.files.addresses import address_of
 from bulkinfer.images.decode import read_picture
 from bulkinfer.records.sources.archives import PictureReader, kind
@@ -21,7 +21,7 @@ def read_place(place: Place, max_file_bytes: int, admit: Callable[[int], object]
     """The bytes of a picture file, wherever it lies. Before one is read from a store, `admit` is called with its size.
 
     Raises RecordError("read") if they cannot be read, are more than `max_file_bytes`, or if their archive has changed since it
-    was listed; RecordError("decode") if there are none; StoreError or UsageError if no picture of its store can be read. See
+    was listed; RecordError("decode") if there are none; StoreError or UsageError if its store is there and cannot be used. See
     images/decode.read_picture for files.
     """
     if isinstance(place, bytes):
@@ -45,6 +45,8 @@ def read_place(place: Place, max_file_bytes: int, admit: Callable[[int], object]
 def _read_stored(place: bytes, max_file_bytes: int, admit: Callable[[int], object]) -> bytes:
     try:
         data = read_object(object_address(place), max_file_bytes, admit)
+    except AbsentStoreError:  # of a list, which names many buckets
+        raise RecordError("read", "bucket not found") from None
     except ObjectError as error:
         raise RecordError("read", str(error)) from None
     except MemoryError:
@@ -129,6 +131,6 @@ def forget_archives() -> None:
 
 def _read_member(member: Member, name: str, max_file_bytes: int, admit: Callable[[int], object]) -> bytes:
     if member.offset < 0:
-        raise RecordError("read", f"{name} does not hold it")
+        raise RecordError("read", f"{name} does not hold it: it is a link to no picture there, or sparse")
     admit(min(member.span, max_file_bytes))
     return _opened(member.archive)(member.offset, member.span, max_file_bytes)

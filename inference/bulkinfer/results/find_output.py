@@ -8,6 +8,7 @@ from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.control_files import control_exists, read_control
 from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
@@ -58,7 +59,7 @@ def is_overwritten(log_dir: Path, output: Path) -> bool:
         return False
     try:
         there = read_control(path, most_bytes=JOB_BYTES).content.get("fingerprint")
-    except BulkinferError:  # it may be of any job
+    except (BulkinferError, OSError):  # it may be of any job
         return False
     return isinstance(there, str) and not there.startswith(digits)
 
@@ -82,7 +83,7 @@ def logs_of_listing(output: Path, job: JobFile, log_path: str) -> list[Path]:
 
 def _log_paths(output: Path, job: JobFile, log_path: str) -> list[Path]:
     began = job.config.get("log_path")
-    places = [output.parent.parent] if output.name == RESULTS else []
+    places = [output.parent.parent] if output.name == RESULTS and not isinstance(output, AddressPath) else []
     places += [Path(log_path), *([Path(began)] if isinstance(began, str) else [])]
     return list(dict.fromkeys(places))
 
@@ -94,7 +95,7 @@ def require_job(output: Path) -> JobFile:
     if not (steps := list(listed_steps(output))):
         raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
     raise UsageError(
-        f"{output} holds {len(steps)} parts, but {job_path(output)} does not exist: {find_record(output, steps[0])}"
+        f"{output} holds {counted(len(steps), 'part')}, but {job_path(output)} does not exist: {find_record(output, steps[0])}"
     )
 
 

@@ -55,7 +55,7 @@ def _job_file_of(part: Path, output: Path, log_path: str) -> Path | None:
 def _sound(path: Path) -> dict[str, Any]:
     try:
         return read_json(path, most_bytes=JOB_BYTES) if path.exists() else {}
-    except BulkinferError:
+    except (BulkinferError, OSError):
         return {}
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from bulkinfer.errors import BulkinferError, DamagedError
+from bulkinfer.errors import BulkinferError, DamagedError, error_sentence
 from bulkinfer.files.addresses import address_of, place_path
 from bulkinfer.files.atomic import safe_name
 from bulkinfer.files.file_lock import exclusive
@@ -193,8 +193,8 @@ def recorded_output(folder: Path) -> Path | None:
         if (folder / name).exists():
             try:
                 found = read_json(folder / name)
-            except BulkinferError as error:
-                log.warning(f"{error}")
+            except (BulkinferError, OSError) as error:
+                log.warning(f"warning: {error_sentence(error)}")
         if isinstance(output := found.get("output"), str):
             was_default = Path(output).parts[-2:] == (real_path(folder).name, RESULTS)
             return default if was_default and default.is_dir() else place_path(output)
@@ -207,7 +207,7 @@ def _place(folder: Path, output: str) -> Path:
 
 
 def _record(folder: Path) -> _Content | None:
-    """launch.json; None if there is none, or after a warning if it is damaged: other records name the output too."""
+    """launch.json; None if there is none, or after a warning if it cannot be read: other records name the output too."""
     path = folder / LAUNCH_FILE
     if not path.exists():
         return None
@@ -215,7 +215,7 @@ def _record(folder: Path) -> _Content | None:
         found: Any = read_json(path)
         if fault := mismatch(found, _Content):
             raise DamagedError(f"{printable_path(path)} is damaged ({fault})")
-    except DamagedError as error:
-        log.warning(f"{error}")
+    except (DamagedError, OSError) as error:
+        log.warning(f"warning: {error_sentence(error)}")
         return None
     return cast(_Content, found)

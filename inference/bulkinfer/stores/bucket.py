@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from bulkinfer.errors import AbsentObjectError, ObjectError, RunError, UsageError, first_line
+from bulkinfer.errors import AbsentObjectError, ObjectError, RunError, StoreError, UsageError, first_line
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.stores.problems import LOGINS, broke_off, has_answered, has_begun, problem
 from bulkinfer.stores.store import Admit, Found, Listed
@@ -26,7 +26,8 @@ _ENDPOINTS = {
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 # A try that hangs is given up, and tried again with pauses that double. A store that has answered is waited for longer than
-# one that never did: its name may be wrong.
+# one that never did: its name may be wrong. One that was waited for in vain is waited for shortly until it answers again: all
+# that a launch does at its end would wait as long.
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "600s"}
 _FIRST_S, _LATER_S = 10, 120
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 4}  # base / 2 on average
@@ -52,7 +53,7 @@ class Bucket:
         self._client: Any = obstore
         self._scheme, self._name = scheme, name
         self._given = {} if scheme != "s3" else self._login()
-        self._store, self._has_answered = self._opened(_FIRST_S), False
+        self._store, self._has_answered, self._was_given_up = self._opened(_FIRST_S), False, False
 
     def _opened(self, patience_s: float) -> Any:
         from obstore import store
@@ -175,21 +176,31 @@ class Bucket:
             except ObjectError:
                 raise
             except (OSError, ValueError, self._client.exceptions.BaseError) as error:
-                if has_answered(error) and not self._has_answered:  # it is there, and is given the time of one that works
-                    self._be_patient()
+                if has_answered(error) and not (self._has_answered or self._was_given_up):
+                    self._be_patient()  # it is there, and is given the time of one that works
                     continue
                 if tries == 1 or not broke_off(error):
-                    raise problem(error, self._scheme, self._name, key) from None
-                if number >= tries or time.monotonic() - began > _LATER_S:
-                    raise self._broken(error, key, number) from None
+                    raise self._given_up(problem(error, self._scheme, self._name, key)) from None
+                if number >= tries or time.monotonic() - began > self._patience_s:
+                    raise self._given_up(self._broken(error, key, number)) from None
                 time.sleep(random.uniform(0.5, 1.0) * _PAUSE_S * 2**number)
                 continue
             if not self._has_answered:
                 self._be_patient()
             return found
 
+    @property
+    def _patience_s(self) -> float:
+        return _FIRST_S if self._was_given_up else _LATER_S
+
     def _be_patient(self) -> None:
-        self._store, self._has_answered = self._opened(_LATER_S), True
+        self._store, self._has_answered, self._was_given_up = self._opened(_LATER_S), True, False
+
+    def _given_up(self, error: RunError) -> RunError:
+        """`error`, after which the store is waited for shortly if it is one of the whole store."""
+        if isinstance(error, StoreError) and not self._was_given_up:
+            self._store, self._has_answered, self._was_given_up = self._opened(_FIRST_S), False, True
+        return error
 
     def _broken(self, error: BaseException, key: str, tries: int) -> RunError:
         """The error of answers that break off again and again: that of one object if some of its content has come."""

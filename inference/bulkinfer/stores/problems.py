@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunError, StoreError
+from bulkinfer.errors import AbsentObjectError, AbsentStoreError, ConflictError, ObjectError, RunError, StoreError
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})([ \w]*)")
@@ -45,7 +45,7 @@ def problem(error: BaseException, scheme: str, bucket: str, key: str) -> RunErro
     code, status = _found(_CODE, text), _found(_STATUS, text)
     what = code or status
     if code in _NO_BUCKET or (not key and status == "404"):
-        return StoreError(f"the bucket {shown} does not exist: correct its name, and run the same command again")
+        return AbsentStoreError(f"the bucket {shown} does not exist: correct its name, and run the same command again")
     if code in _EXPIRED:
         return StoreError(f"the credentials for {shown} have expired ({what}): renew them, and run the same command again")
     if code in _REFUSED or type(error).__name__ == "UnauthenticatedError":

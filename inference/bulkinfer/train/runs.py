@@ -18,6 +18,7 @@ from bulkinfer.files import lease
 from bulkinfer.files.atomic import naming, publishing, safe_name
 from bulkinfer.files.guarded import TEXT_BYTES, read_bytes, read_text
 from bulkinfer.files.json_file import write_json
+from bulkinfer.files.user_path import require_folder_place
 from bulkinfer.host.screen import Screen
 from bulkinfer.host.status import Pace, Status
 
@@ -44,6 +45,7 @@ RAW, EMA, AVERAGE = "raw", "ema", "average"
 def new_run(log_path: Path, model: str, dataset: str, suffix: str) -> Path:
     """Make logs/<model>-<dataset>-<time>[-suffix], with a number at the end if that exists."""
     stem = safe_name("-".join(filter(None, (model, dataset, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}", suffix))))
+    require_folder_place(log_path, "--log_path")
     log_path.mkdir(parents=True, exist_ok=True)
     for number in range(1, 1000):
         folder = log_path / (stem if number == 1 else f"{stem}-{number}")

@@ -16,11 +16,11 @@ COMMAND = "bulkinfer train"
 
 
 @contextmanager
-def stop_signals(*, says: bool = True) -> Iterator[Callable[[], int]]:
-    """Until the block ends, the first stop signal lets the update at work end; a second one acts at once. With `says`, a line
-    says so at the first one.
+def stop_signals(says: Callable[[], bool]) -> Iterator[Callable[[], int]]:
+    """Until the block ends, the first stop signal lets the update at work end; a second one acts at once.
 
-    Gives a function that returns 0, or the exit code of a process that the signal ended.
+    At the first one a line says so, if `says()`. Gives a function that returns 0, or the exit code of a process that
+    the signal ended.
     """
     received: list[int] = []
 
@@ -28,7 +28,7 @@ def stop_signals(*, says: bool = True) -> Iterator[Callable[[], int]]:
         received.append(number)
         for each, handler in before.items():
             signal.signal(each, handler)
-        if says:
+        if says():
             log.warning("stopping after this update; a second signal stops at once")
 
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}

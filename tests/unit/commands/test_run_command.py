@@ -16,6 +16,8 @@ from bulkinfer.launch.launcher import launch
 from tests.commands import SCRIPTS
 from tests.launches import config_of
 
+FREE = ": free some space, and type the command again"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -44,10 +46,10 @@ def test_run_command_answers_in_one_sentence(capsys: pytest.CaptureFixture[str])
         "act: Permission denied: /x: change the mode or owner of /\n",
     )
     assert run(fails_with(OSError(21, "Is a directory", b"/caf\xe9\n"))) == (1, "act: Is a directory: /caf\\xe9\\n\n")
-    assert run(fails_with(OSError(28, "No space left on device"))) == (1, "act: No space left on device\n")
+    assert run(fails_with(OSError(28, "No space left on device"))) == (1, f"act: No space left on device{FREE}\n")
     noted = OSError(28, "No space left on device", "/x")
     noted.add_note("written by another package for its own readers")
-    assert run(fails_with(noted)) == (1, "act: No space left on device: /x\n")
+    assert run(fails_with(noted)) == (1, f"act: No space left on device: /x{FREE}\n")
     assert run(fails_with(KeyboardInterrupt())) == (130, "act: interrupted\n")
     assert run(fails_with(RuntimeError("can't start new thread")))[1].startswith("act: no further thread can be started")
     assert run(fails_with(MemoryError()))[1].startswith("act: out of memory")
@@ -71,7 +73,7 @@ def test_help_that_cannot_be_written_is_one_sentence(words: tuple[str, ...]) -> 
         )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.endswith(": No space left on device: stdout\n")
+    assert done.stderr.endswith(f": No space left on device: stdout{FREE}\n")
 
 
 @pytest.fixture(scope="module")

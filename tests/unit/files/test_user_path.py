@@ -49,6 +49,8 @@ def test_what_can_be_a_folder(tmp_path: Path) -> None:
     for name in ("file", "file/x", "file/x/y", "x" * 300):
         with pytest.raises(UsageError, match=r"--output.*: give another folder"):
             require_folder_place(tmp_path / name, "--output")
+    with pytest.raises(UsageError, match=r"^--output s3://bkt/x: this is written to this machine alone: give a folder$"):
+        require_folder_place(Path("s3://bkt/x"), "--output")
 
 
 def test_a_loop_of_links_has_a_real_path(tmp_path: Path) -> None:
@@ -103,14 +105,24 @@ def test_an_example_is_the_first_path_that_fits(tmp_path: Path) -> None:
 def test_names_are_compared_unless_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_path_module, "_MOST_NAMES", 20)
     for number in range(20):
-        (tmp_path / f"photos-of-may-{number:02d}").touch()
+        (tmp_path / f"photos-of-may-{number:02d}").mkdir()
     meant = f"did you mean {tmp_path}/photos-of-may-07?"
     assert did_you_mean(tmp_path / "photos-of-may.07") == meant
     (tmp_path / "link").symlink_to("link")
-    (tmp_path / "photos-of-may-00").unlink()
+    (tmp_path / "photos-of-may-00").rmdir()
     assert did_you_mean(tmp_path / "link") == "", "a name of itself: the link leads nowhere"
     (tmp_path / ".hidden").touch()
     assert did_you_mean(tmp_path / "photos-of-may.07") == ""
     zebras = [f"{tmp_path}/zebra-{number}" for number in range(20)]
     assert did_you_mean(tmp_path / "zebra_7", zebras) == f"did you mean {tmp_path}/zebra-7?"
     assert did_you_mean(tmp_path / "zebra_7", [*zebras, "more"]) == ""
+
+
+def test_only_what_can_be_given_is_suggested(tmp_path: Path) -> None:
+    for name in ("one.jpg", "two.jpg", "photo1.tar", "photos.txt"):
+        (tmp_path / name).touch()
+    assert did_you_mean(tmp_path / "one2.jpg") == ""
+    assert did_you_mean(tmp_path / "photos.tar") == ""
+    assert did_you_mean(tmp_path / "photos.tar", takes_file=lambda name: name.endswith(".tar")).endswith("/photo1.tar?")
+    (tmp_path / "photo").mkdir()
+    assert did_you_mean(tmp_path / "photos.tx") == f"did you mean {tmp_path}/photo?"

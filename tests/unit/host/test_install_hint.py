@@ -55,7 +55,7 @@ def test_the_base_install_decodes_sound_jpegs_once() -> None:
 def test_every_extra_that_the_source_names_exists() -> None:
     source = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     named = set(re.findall(r"install_command\(['\"](\w+)['\"]", source))
-    assert named == {"heic", "http", "openvino", "ray", "s3", "tensorboard", "tfrecord", "wandb", "zoo"}
+    assert named == {"heic", "http", "openvino", "ray", "s3", "targz", "tensorboard", "tfrecord", "wandb", "zoo"}
     assert named <= set(OPTIONAL)
     assert "pip install 'bulkinfer" not in source
     assert "pip install bulkinfer" not in source.replace("`pip install bulkinfer` might install", "")

@@ -115,7 +115,7 @@ def test_an_error_after_a_signal_that_a_library_swallowed_is_told_itself() -> No
         except BaseException:
             pass
         raise OSError(28, "No space left on device", "rows")"""
-    assert run(work) == (1, "tidied\n", "act: No space left on device: rows\n")
+    assert run(work) == (1, "tidied\n", "act: No space left on device: rows: free some space, and type the command again\n")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from bulkinfer.errors import RecordError
 from bulkinfer.images import header_limits as claims
 from bulkinfer.images.header_limits import check_claims, count_frames
-from bulkinfer.images.jpeg import check_scans, read_header
+from bulkinfer.images.jpeg import check_scans, check_skipped, read_header
 from PIL import Image
 
 from tests import bombs, pictures
@@ -60,6 +60,13 @@ EXPECTED = {
     "jpeg_segments": "ok 1",
     "jpeg_exif_segments": "ok 1",
     "jpeg_padding": "corrupt JPEG: more than 65536 bytes of padding before its pixels",
+    "jpeg_zeros": "corrupt JPEG: more than 65536 bytes in no segment before its pixels",
+    "jpeg_zeros_behind_a_segment": "corrupt JPEG: more than 65536 bytes in no segment before its pixels",
+    "jpeg_escaped_bytes": "corrupt JPEG: more than 65536 bytes in no segment before its pixels",
+    "jpeg_bare_markers": "corrupt JPEG: more than 1000 segments before its pixels",
+    "jpeg_segments_between_scans": "corrupt JPEG: more than 100000 segments behind the beginning of its pixels",
+    "jpeg_restarts": "corrupt JPEG: more than 4 restart markers in a scan",
+    "jpeg_too_many_segments": "corrupt JPEG: more than 1000 segments before its pixels",
     "webp_canvas": "too large: 65536x65535 = ",
     "jpeg2000_channels": "corrupt JPEG2000: 16384 channels",
     "jpeg2000_tiles": "corrupt JPEG2000: 65025 tiles",
@@ -69,6 +76,8 @@ EXPECTED = {
     "bmp_rle_size": "too large: 100000x100000 = ",
     "ppm_size": "too large: 4000000000x4000000000 = ",
     "ppm_comments": "corrupt PPM: more than 10000 comments",
+    "ppm_blanks": "corrupt PPM: more than 65536 bytes before its pixels",
+    "ppm_comment": "corrupt PPM: more than 65536 bytes before its pixels",
     "avif_size": "corrupt AVIF: its header cannot be read",
 }
 
@@ -162,6 +171,18 @@ def test_frames_of_a_gif_with_everything_in_it() -> None:
     data = gif(comment, loop, gif_picture(), b"\0\0", comment, bombs.GIF_DISPOSED, gif_picture(4, 4), comment)
     assert count_frames(data, "GIF", 1) == 2
     assert count_frames(data[:-40], "GIF", 1) == 1
+
+
+@pytest.mark.parametrize("between", [bytes(60_000), b"\xff\0" * 30_000, b"\xff" * 60_000, b"\xff\xd0" * 500])
+def test_a_few_bytes_between_the_segments_of_a_jpeg_do_no_harm(between: bytes) -> None:
+    check_skipped(bombs.jpeg_with(b"\xff\xe5\0\2" + between))
+
+
+def test_comments_in_a_ppm() -> None:
+    data = b"P6 #a\n#b\r 200\n#c\n 200 #d\n255\n" + bytes(120_000)
+    check_claims(data, "PPM", MAX_PIXELS)
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.size == (200, 200)
 
 
 @pytest.mark.parametrize("claimed", [0, 2**31, 2**32])

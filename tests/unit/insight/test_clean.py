@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import LockedError, UsageError
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.json_file import write_json
 from bulkinfer.files.output_lock import output_lock, results_lock
+from bulkinfer.files.own_folder import own_folder
 from bulkinfer.insight.clean import Removal, plan_removals, remove
 from bulkinfer.insight.find_job import find_job
 from bulkinfer.insight.jobs import list_jobs
 from bulkinfer.launch.launcher import launch
 
+from tests import memory_store
 from tests.launches import config_of
+from tests.made_jobs import write_job
 from tests.shown_job import finished_job
 
 
@@ -216,3 +220,18 @@ def test_what_is_no_job(home: Path) -> None:
     for word in ("photos", "nowhere", "models/tiny"):
         with pytest.raises(UsageError):
             planned(word)
+
+
+@pytest.mark.parametrize("address", ["s3://bucket", "s3://bucket/results", "s3://results"])
+def test_results_in_a_bucket_and_at_its_root(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = memory_store.put_in_place(monkeypatch, tmp_path / "cache")
+    output = AddressPath(address)
+    prefix = "".join(f"{name}/" for name in output.parts[2:])
+    made = write_job(tmp_path / "made", [b"red/1"], [1])
+    store.objects = {f"{prefix}{path.name}": path.read_bytes() for path in made.iterdir()}
+    store.objects |= {f"{prefix}.bulkinfer/{path.name}": path.read_bytes() for path in own_folder(made).iterdir()}
+    store.objects["mine"] = b"mine"
+    (removal,) = planned(address, what="output")
+    assert remove(removal) == ([] if prefix else [output / "mine"])
+    assert store.objects == {"mine": b"mine"}

@@ -202,3 +202,31 @@ def test_other_folders_are_no_jobs(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="file is a file: give the folder of job logs"):
         list_jobs(str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "done"), [("_job.json", "damaged", 16), ("launch.json", "finished", 16), ("", "damaged", 0)]
+)
+def test_a_job_whose_files_cannot_be_read_hides_no_other(
+    name: str, state: str, done: int, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = only(home)
+    assert job.output is not None
+    finished_job(home, output=str(home / "other"), top_k=2)
+    folder = own_folder(job.output) if name == "_job.json" else job.log_dir
+    opened, stat = os.open, os.stat
+
+    def denied(real: Any) -> Any:
+        def ask(path: Any, *rest: Any, **options: Any) -> Any:
+            if isinstance(path, str | Path) and Path(path).parent == folder and name in (Path(path).name, ""):
+                raise PermissionError(13, "Permission denied", os.fspath(path))
+            return real(path, *rest, **options)
+
+        return ask
+
+    monkeypatch.setattr(os, "open", denied(opened))
+    if not name:
+        monkeypatch.setattr(os, "stat", denied(stat))
+    states = {found.log_dir: (found.state, found.done) for found in list_jobs(str(home / "logs"))}
+    assert (states.pop(job.log_dir), [*states.values()]) == ((state, done), [("finished", 16)])
+    assert f"warning: Permission denied: {folder / name}" in caplog.text

@@ -220,7 +220,7 @@ def test_parts_without_a_description_are_somebody_elses(job: Job, output: Path) 
         claim_output(job, output)
     own = own_folder(output)
     assert str(caught.value) == (
-        f"{output} holds 1 parts, but {own}/_job.json does not exist: {own} belongs to it, and is moved and copied together "
+        f"{output} holds 1 part, but {own}/_job.json does not exist: {own} belongs to it, and is moved and copied together "
         "with it; for a new job give another --output, or --overwrite to remove these parts"
     )
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.errors import RunError
+from bulkinfer.errors import RunError, StoreError
+from bulkinfer.files.addresses import AddressPath
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.output_lock import LOCK_FILE, output_lock
 from bulkinfer.launch import close as close_module
@@ -21,10 +22,12 @@ from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import job_path
 from bulkinfer.results.parquet_parts import Part, write_part
 from bulkinfer.results.part_names import part_name
+from bulkinfer.results.status_file import read_status
 from bulkinfer.results.verify import verify
 from bulkinfer.types import Step
 from bulkinfer.worker import publisher as publisher_module
 
+from tests import memory_store
 from tests.launches import config_of, launch_of
 from tests.rows import filled_rows, task
 from tests.temporaries import temporary_name
@@ -53,7 +56,7 @@ def test_what_was_published_is_noted_reported_or_not(tmp_path: Path) -> None:
 
 
 def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(*_: Any) -> Any:
+    def full_disk(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(close_module, "finish", full_disk)
@@ -62,6 +65,45 @@ def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(tmp_path: Path, 
         close(made, Outcome(Aggregate(0.0)))
     with pytest.raises(RunError, match="the network is gone"):
         close(made, Outcome(Aggregate(0.0), None, RunError("the network is gone")))
+
+
+class _DeadLock:
+    """The lock of an output in a bucket that does not answer any more."""
+
+    path, token, refusal = AddressPath("s3://bucket/out/.bulkinfer/_lock.json"), "", None
+
+    def check(self) -> None:
+        raise StoreError("s3://bucket does not answer after 9 tries: check the network")
+
+
+@pytest.mark.parametrize("refusal", [None, StoreError("worker 0 saw it first")])
+@pytest.mark.parametrize("where", ["lock", "books"])
+def test_a_bucket_that_dies_leaves_the_summary_and_the_status_in_the_logs(
+    where: str, refusal: StoreError | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = launch_of(tmp_path)
+    store = memory_store.put_in_place(monkeypatch, tmp_path / "cache")
+    assert made.output is not None
+    part = publish(made.output, made.job, Step(0, 0, 5))
+    aggregate = Aggregate(0.0)
+    aggregate.parts.append(part)
+    output = AddressPath("s3://bucket/out")
+
+    def dead(*_: Any) -> Any:
+        raise RunError("s3://bucket/out/.bulkinfer/_job.json: the store refuses access to it")
+
+    if where == "books":
+        monkeypatch.setattr(close_module, "published_steps", dead)
+    with output_lock(made.log_dir, flag="") as lease:
+        leases = (lease, _DeadLock()) if where == "lock" else (lease,)
+        with pytest.raises(RunError) as raised:
+            close(replace(made, leases=leases, output=output), Outcome(aggregate, None, refusal))
+    assert raised.value is refusal or refusal is None
+    summary, report = read_json(made.log_dir / "summary.json"), read_status(made.log_dir)
+    assert (summary["ok"], summary["exit_code"], summary["refusal"]) == (5, 1, str(raised.value))
+    assert report is not None
+    assert (report.status.state, report.status.done, report.exit_code) == ("failed", 5, 1)
+    assert store.requests == []
 
 
 def test_rows_of_an_output_that_was_removed_are_not_counted(

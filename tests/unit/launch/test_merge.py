@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.commands import infer_launch
+from bulkinfer.commands import compare, infer_launch, report, score, watch
 from bulkinfer.commands import merge as command
 from bulkinfer.errors import LockedError, RunError, UsageError
 from bulkinfer.files.output_lock import results_lock
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.insight.clean import plan_removals, remove
+from bulkinfer.insight.jobs import list_jobs
 from bulkinfer.launch import merge as merge_module
+from bulkinfer.launch import merge_log
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.merge import merge_shards
 from bulkinfer.launch.options import MergeConfig, RetryConfig
@@ -71,6 +74,38 @@ def test_every_picture_is_there_once(made: Path, out: Path, tmp_path: Path) -> N
     assert whole.output is not None
     assert rows(whole.output).equals(rows(found))
     assert require_job(whole.output).fingerprint == job.fingerprint
+
+
+def test_what_looks_at_jobs_takes_the_merged_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launch_shards(tmp_path)
+    found, logs = merge(tmp_path / "out"), ["--log_path", str(tmp_path / "logs")]
+    table = tmp_path / "labels.csv"
+    table.write_text("key,label\n" + "".join(f"{key},{key[4:-4]}\n" for key in records(found)))
+    assert score.main([str(found), "--labels", str(table), *logs]) == 0
+    assert compare.main([str(found), str(tmp_path / "out" / "shard-1-of-3"), *logs]) == 0
+    assert report.main([str(found), *logs]) == 0
+    assert watch.main([str(found), "--once"]) == 3
+    newest, *others = list_jobs(str(tmp_path / "logs"))
+    assert (newest.state, newest.done, newest.total, newest.errors) == ("finished", NUM_PICTURES, NUM_PICTURES, 1)
+    assert (newest.output, len(others)) == (found, 3)
+    assert {"score", "compare", "report.html"} <= {path.name for path in newest.log_dir.iterdir()}
+    assert "finished" in capsys.readouterr().out
+    for removal in plan_removals((str(found),), "logs", str(tmp_path / "logs")):
+        remove(removal)
+    assert not newest.log_dir.exists()
+    assert merge(tmp_path / "out") == found, "merged before there were such folders"
+    assert list_jobs(str(tmp_path / "logs"))[0].output == found
+    assert merge(tmp_path / "out") == found
+    assert len(list_jobs(str(tmp_path / "logs"))) == 4
+
+
+def test_merged_results_without_a_place_for_logs_are_whole(out: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    def denied(path: Path, *_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(merge_log, "take_log_dir", denied)
+    assert verify(merge(out)).faults == []
+    assert "warning: the merged results get no log folder: Permission denied: " in caplog.text
 
 
 def test_parts_are_linked_and_a_retry_leaves_the_shards_alone(tmp_path: Path) -> None:
@@ -159,7 +194,7 @@ FIRST = "part-00000-0000000004-0000000008.parquet"
 
 @pytest.mark.parametrize(("change", "sentence"), [
     (removed, "2 of 3 shards are not complete (2/3; 3/3): run infer_launch "),
-    (content(complete=False), "1 of 3 shards are not complete (2/3): run infer_launch "),
+    (content(complete=False), "1 of 3 shards is not complete (2/3): run infer_launch "),
     (forget(FIRST), "shard-2-of-3 says that it is complete, and its parts do not hold each of its records once"),
     (overlap, "holds records that do not belong to this shard"),
     (other_job, "shard-2-of-3 holds another job (fingerprint"),

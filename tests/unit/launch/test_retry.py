@@ -316,7 +316,7 @@ def test_a_staged_part_that_a_power_cut_left_empty(
     told = capsys.readouterr()
     assert told.err.startswith(f"{staged[0]} is damaged or not a part of a job (")
     assert told.err.endswith("; removed, its records run again\n")
-    assert "retry: 1 error rows are ok now" in told.out
+    assert "retry: 1 error row is ok now" in told.out
     assert all(row["status"] == "ok" for row in records(output).values())
     assert verify(output).faults == []
     assert not (own_folder(output) / STAGING).exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.records.data_dir import pictures_here, resolve_data_dir
+from bulkinfer.records.sources.folder import scan_folder
 
 COMMAND = "bulkinfer bench"
 
@@ -28,6 +29,20 @@ def test_where_pictures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert resolve_data_dir("given", COMMAND) == Path("given")
     with pytest.raises(UsageError, match="missing does not exist: give a folder of pictures or of partitions, or an archive"):
         resolve_data_dir("missing", COMMAND)
+
+
+def test_the_folder_of_a_single_picture_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my photos").mkdir()
+    for name in ("my photos/one.jpg", "my photos/two.jpg", "my photos/list.txt", "my photos/lists.txt", "my photos/set1.tar"):
+        (tmp_path / name).touch()
+    for find in (lambda path: resolve_data_dir(path, COMMAND), scan_folder):
+        with pytest.raises(UsageError, match=r"one\.jpg is one picture: give the folder that it lies in, '.*my photos'$"):
+            find("my photos/one.jpg")
+        with pytest.raises(UsageError, match=r"list\.txt is not a folder: give a folder of pictures"):
+            find("my photos/list.txt")
+        with pytest.raises(UsageError, match=r"set2\.tar does not exist: did you mean '.*my photos/set1\.tar'\?$"):
+            find("my photos/set2.tar")
 
 
 def test_the_one_folder_of_pictures_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bulkinfer.errors import RunError, UsageError
-from bulkinfer.records.dataset import Dataset
+from bulkinfer.errors import BulkinferError, ObjectError, RecordError, RunError, UsageError
+from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.records.partitions.make_partitions import partition_dataset
+from bulkinfer.records.read_place import read_place
 
 from tests import pictures
+from tests.archives import write_tar
 from tests.memory_store import MemoryStore, put_in_place
 
 FILES = {f"{folder}/{n}.jpg": pictures.jpeg(40 + n, 30, n) for folder in ("a", "b") for n in range(4)}
@@ -69,6 +71,49 @@ def test_a_table_of_labels(store: MemoryStore) -> None:
     local, stored = both(labels=f"{SET}/labels.csv")
     assert stored == local
     assert {key: label for key, _, label, _, _ in stored if label is not None} == {b"a/0.jpg": 1, b"b/1.jpg": 0}
+
+
+def test_the_address_above_a_single_picture_is_named(store: MemoryStore) -> None:
+    for find in (partition_dataset, open_dataset):
+        with pytest.raises(
+            UsageError, match=r"^s3://bucket/set/a/1\.jpg is one object: give .* lies below, s3://bucket/set/a$"
+        ):
+            find(f"{SET}/a/1.jpg")
+        with pytest.raises(UsageError, match=r"^s3://bucket/set/a/9\.jpg holds no pictures: give an address below which"):
+            find(f"{SET}/a/9.jpg")
+
+
+def test_a_list_with_a_bucket_that_does_not_exist_has_all_its_records(store: MemoryStore) -> None:
+    names = [f"{SET}/a/1.jpg", "s3://nosuch/1.jpg", "s3://nosuch/2.jpg"]
+    Path("list.txt").write_text("\n".join(names))
+    found = partition_dataset(list_file="list.txt", mode="manifest", partitions=1)
+    became = {}
+    for record in found.partitions[0].manifest.records():
+        try:
+            became[record.key.decode()] = str(len(read_place(record.place, 1 << 20)))
+        except RecordError as error:
+            became[record.key.decode()] = f"{error.stage}: {error.message}"
+    assert became == dict(
+        zip(names, [str(len(FILES["a/1.jpg"])), "read: bucket not found", "read: bucket not found"], strict=True)
+    )
+    for data_dir in ("s3://nosuch", "s3://nosuch/a.tar"):
+        with pytest.raises(BulkinferError, match="the bucket s3://nosuch does not exist") as caught:
+            open_dataset(data_dir)
+        assert caught.value.exit_code == 2, "as of an object that is missing"
+
+
+def test_an_archive_that_cannot_be_read_is_named(store: MemoryStore) -> None:
+    for name in ("0.tar", "1.tar"):
+        store.objects[f"archives/{name}"] = write_tar(Path(name), FILES).read_bytes()
+
+    def refuse(request: str) -> None:
+        if request == "get archives/1.tar":
+            raise ObjectError("the store refuses access to it (AccessDenied)")
+
+    store.on_request = refuse
+    scan = open_dataset("s3://bucket/archives").scan
+    assert scan is not None
+    assert [key for key, _ in scan.unreadable] == [b"1.tar"]
 
 
 @pytest.mark.parametrize("option", ["annotations", "labels", "list_file"])

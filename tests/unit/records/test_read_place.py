@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bulkinfer.errors import AbsentObjectError, ObjectError, RecordError, StoreError
+from bulkinfer.errors import AbsentObjectError, AbsentStoreError, ObjectError, RecordError, StoreError
 from bulkinfer.records import read_place as reading
 from bulkinfer.records.read_place import read_place
 from bulkinfer.stores.store import Found
@@ -45,7 +45,10 @@ def test_a_file_and_a_part_of_a_archive(archive: Archive, tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_read(archive: Archive, tmp_path: Path) -> None:
-    assert refusal(Member(archive, -1, 0)) == ("read", "0.tar does not hold it")
+    assert refusal(Member(archive, -1, 0)) == (
+        "read",
+        "0.tar does not hold it: it is a link to no picture there, or sparse",
+    )
     assert refusal(Member(archive, 0, 701), 700) == ("read", "too large: 701 bytes, limit 700")
     assert refusal(Member(archive, 5, 0)) == ("decode", "empty file")
     assert refusal(Member(archive, len(CONTENT) - 5, 6)) == ("read", "0.tar ends before the picture does")
@@ -145,9 +148,11 @@ def test_an_object_and_a_part_of_one(bucket: dict[str, bytes | Exception]) -> No
 
 def test_objects_that_cannot_be_read(bucket: dict[str, bytes | Exception]) -> None:
     bucket |= {"s3://b/none": AbsentObjectError("object not found"), "s3://b/empty": b"", "s3://b/gone": StoreError("gone")}
+    bucket["s3://nosuch/x"] = AbsentStoreError("the bucket s3://nosuch does not exist")  # others of a list can be read
     for place, expected in (
         (b"s3://b/none", ("read", "object not found")),
         (b"s3://b/empty", ("decode", "empty file")),
+        (b"s3://nosuch/x", ("read", "bucket not found")),
         (b"s3://b/caf\xe9", ("read", "its address is not UTF-8, as keys of objects are")),
     ):
         with pytest.raises(RecordError) as caught:

@@ -143,6 +143,25 @@ def test_a_store_that_is_busy_has_answered(server: Server, proxy: Proxy, monkeyp
         reached_again.find("x")
 
 
+def test_a_store_that_was_given_up_is_waited_for_shortly_until_it_answers(
+    server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.put("dying", b"1")
+    monkeypatch.setattr(module, "_FIRST_S", 0.1)
+    monkeypatch.setattr(module, "_LATER_S", 0.2)
+    given, opened = list[float](), Bucket._opened
+    monkeypatch.setattr(Bucket, "_opened", lambda self, patience_s: given.append(patience_s) or opened(self, patience_s))
+    store = Bucket("s3", BUCKET)
+    for fault in ("reset", "503"):
+        proxy.fault = lambda _number, _request: ""
+        assert store.find("dying").size_bytes == 1
+        proxy.fault = lambda _number, _request, fault=fault: fault
+        for _ in range(3):
+            with pytest.raises(StoreError):
+                store.put("dying", b"2")
+    assert given == [0.1, 0.2, 0.1, 0.2, 0.1], "it was given up twice, and 503 is no answer that counts then"
+
+
 def test_an_object_that_always_breaks_off_costs_itself(server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     server.put("broken", bytes(1000))
     monkeypatch.setattr(module, "_FIRST_S", 0.5)

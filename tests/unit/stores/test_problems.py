@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunError, StoreError
+from bulkinfer.errors import AbsentObjectError, AbsentStoreError, ConflictError, ObjectError, RunError, StoreError
 from bulkinfer.stores.problems import broke_off, has_answered, has_begun, problem
 
 
@@ -29,7 +29,7 @@ def answer(status: int, code: str = "", retries: int = 0) -> str:
 
 CASES = [
     (FileNotFoundError(answer(404, "NoSuchKey")), AbsentObjectError, "object not found"),
-    (FileNotFoundError(answer(404, "NoSuchBucket")), StoreError, "the bucket s3://b does not exist"),
+    (FileNotFoundError(answer(404, "NoSuchBucket")), AbsentStoreError, "the bucket s3://b does not exist"),
     (PermissionDeniedError(answer(403, "ExpiredToken")), StoreError, "the credentials for s3://b have expired (ExpiredToken)"),
     (PermissionDeniedError(answer(403, "InvalidAccessKeyId")), StoreError, "s3://b does not accept the credentials (Inv"),
     (UnauthenticatedError(answer(401)), StoreError, "s3://b does not accept the credentials (401)"),
@@ -89,7 +89,8 @@ def test_the_error_of_an_object(error: Exception, kind: type[RunError], words: s
 )
 def test_the_error_of_a_listing_is_about_the_bucket(error: Exception, words: str) -> None:
     found = problem(error, "s3", "b", "")
-    assert type(found) is StoreError
+    assert type(found) is (AbsentStoreError if "does not exist" in words else StoreError)
+    assert found.exit_code == (2 if "does not exist" in words else 1)
     assert str(found).startswith(words)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from bulkinfer.host.number_text import percent_text
 from bulkinfer.insight.accuracy.tally import NUM_BINS, Tally
 from bulkinfer.insight.class_names import ClassNames
+from bulkinfer.records.sources.folder import counted
 
 WORST = 10  # classes in the terminal's table
 _NAMED = 3  # labels without a class that are named
@@ -152,7 +153,8 @@ def lines(figures: Figures) -> Iterator[str]:
     scored = figures.num_scored
     with_errors = ""
     if figures.num_errors:
-        with_errors = f"; {percent_text(figures.top1_with_errors, 2)} if the {figures.num_errors:,} error rows count as wrong"
+        wrong = counted(figures.num_errors, "error row", "counts", "count")
+        with_errors = f"; {percent_text(figures.top1_with_errors, 2)} if the {wrong} as wrong"
     yield f"top-1: {percent_text(figures.top1, 2)} ({figures.hits[0]:,} of {scored:,}){with_errors}"
     if (kept := len(figures.hits)) < _TOP:
         yield f"top-5: not known, since the rows keep {kept} of the classes (--top_k {kept})"
@@ -178,7 +180,7 @@ def _count_lines(figures: Figures) -> Iterator[str]:
     counts = [f"{figures.num_scored:,} of {figures.num_rows:,} rows"]
     counts += [f"{figures.num_unlabelled:,} without a label"] if figures.num_unlabelled else []
     counts += [f"{unmatched.total():,} with a label that is no class of the network"] if unmatched else []
-    counts += [f"{figures.num_errors:,} error rows"] if figures.num_errors else []
+    counts += [counted(figures.num_errors, "error row")] if figures.num_errors else []
     yield f"scored: {'; '.join(counts)}"
     if unmatched:
         yield f"labels that are no class: {name_first(unmatched)}"

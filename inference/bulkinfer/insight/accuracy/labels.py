@@ -19,6 +19,7 @@ from bulkinfer.records.sources.coco import read_annotations
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.records.sources.label_table import read_label_table
 from bulkinfer.records.sources.labels import FOLDER_WORDS, named_classes
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.reader import Results
 from bulkinfer.types import key_text, printable_path
 
@@ -60,6 +61,12 @@ def open_labels(wanted: str, results: Results, names: ClassNames) -> Labels:
     table = read_label_table(path, _FLAG)
     labels = {name: (key_text(label),) for name, label in table.labels.items()}
     return _of_names(labels, results, f"{counted(len(labels), 'line')} of {shown}", any_folder=False)
+
+
+def are_of_no_class(job: JobFile, names: ClassNames) -> bool:
+    """True if the labels in the rows of a job have names, and none is a class of its network: no row can be scored by them."""
+    known = named_classes(job.content.get("label_classes")) if names else {}
+    return bool(known) and not any(names.find(label) for label in known.values())
 
 
 def _in_rows(results: Results, names: ClassNames) -> Labels:

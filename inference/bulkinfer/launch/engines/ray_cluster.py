@@ -13,14 +13,17 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.atomic import remove_abandoned, write_owner_file
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.engines.ray_address import LOCAL, found_token, given_address, refuses
 from bulkinfer.launch.engines.ray_node import Facts, NodeWorker, Question, inspect_node
 
 _CLOSE_S = 10.0  # without an answer of the head Ray waits for a minute, and then ends this process
+_FOLDER = "ray-"  # in the folder of temporary files: what Ray writes of such a cluster
 _LOCAL_STORE_BYTES = 100_000_000  # of the object store of such a cluster: nothing large is ever put there
 
 
@@ -90,9 +93,9 @@ class Cluster:
         self._ray.shutdown()
 
     def is_unreachable(self, error: BaseException) -> bool:
-        """True if `error` is of the node of an actor, and says nothing of what became of the actor: it may still run."""
-        errors = self._ray.exceptions
-        return isinstance(error, errors.ActorUnavailableError | errors.ActorUnschedulableError | errors.NodeDiedError)
+        """True if `error` says that a node cannot be reached: what runs there may still run."""
+        kinds = ("ActorUnavailableError", "ActorUnschedulableError", "TaskUnschedulableError", "NodeDiedError")
+        return isinstance(error, tuple(getattr(self._ray.exceptions, kind) for kind in kinds))
 
     def _on(self, node: Node) -> dict[str, Any]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -140,9 +143,17 @@ def connected(address: str) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def _own_cluster() -> Iterator[dict[str, Any]]:
-    """What ray.init takes for a cluster of this host; nothing of it is left after the block."""
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        yield {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES, "_temp_dir": folder}
+    """What ray.init takes for a cluster of this host; nothing of it is left after the block.
+
+    What launchers that were killed have left is removed first. Ray opens its folder to all users: it lies in one of this user.
+    """
+    with contextlib.suppress(OSError):  # a process of Ray that is just ending may still write there: a later launch removes it
+        remove_abandoned(Path(tempfile.gettempdir()), f"{_FOLDER}*")
+    with tempfile.TemporaryDirectory(prefix=_FOLDER, ignore_cleanup_errors=True) as folder:
+        write_owner_file(Path(folder))
+        own = Path(folder) / "r"  # short: it is part of the names of sockets, which have 107 bytes at most
+        own.mkdir()
+        yield {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES, "_temp_dir": str(own)}
 
 
 def _set_environment(address: str) -> None:

@@ -28,6 +28,7 @@ NODE_FILES = "node-*.json"  # in the log folder of a launch
 
 _AGAIN_S = 30.0  # a node that could not be reached, and is not known to be gone, is checked again after so long
 _NODES_S = 2.0  # between two questions for the nodes that the cluster has
+_JOIN_S = 30.0  # so long a node that has joined may be unknown to the part of Ray that hands out work
 _CHECK_S = 60.0  # a launch waits so long at most for the first nodes to be checked
 # Ray itself compares Python; the rows of a part do not depend on the version of pyarrow.
 _DECIDES_NOTHING = {"python", "pyarrow"}
@@ -80,6 +81,7 @@ class Hosts:
         self._graph = str(Path(self._spec.session.graph).absolute())
         self._known: dict[str, Host | None] = {}  # by the id of the node; None: it is being checked, or gets no work
         self._lost_at: dict[str, float] = {}  # by the id of a node, by time.monotonic()
+        self._joined_at: dict[str, float] = {}
         self._count = 0
         self._checking: set[str] = set()
         self._began_at = self._answered_at = time.monotonic()
@@ -139,10 +141,11 @@ class Hosts:
         self._answered_at = now = time.monotonic()
         for key in [key for key, host in self._known.items() if key not in alive and host is None]:
             del self._known[key]
-            self._checking.discard(key)
+        self._checking.intersection_update(alive)
         for key, node in alive.items():
             if key not in self._known and now - self._lost_at.get(key, now - _AGAIN_S) >= _AGAIN_S:
                 self._known[key] = None
+                self._joined_at.setdefault(key, now)
                 self._checking.add(key)
                 self._cluster.inspect(node, self._question(), partial(self._hear, node))
         self.gone = [host for key, host in self._known.items() if key not in alive and host is not None]
@@ -170,6 +173,10 @@ class Hosts:
     def _note(self, node: Node, found: Facts | BaseException) -> None:
         """A node has been checked."""
         if node.id not in self._checking:  # it is gone by now
+            return
+        is_joining = time.monotonic() - self._joined_at[node.id] < _JOIN_S
+        if is_joining and isinstance(found, BaseException) and self._cluster.is_unreachable(found):
+            self._known.pop(node.id, None)  # it is checked again
             return
         self._checking.discard(node.id)
         try:

@@ -40,8 +40,10 @@ class WorkerHandle:
     _still_s: float = 0.0  # how long it has been seen without a change
 
     def send(self, command: Command) -> None:
-        """Send one command. A worker that is just dying does not read it; its end of file will follow."""
+        """Send one command. A worker that is just dying does not read it; its end of file will follow, or has been seen."""
         assert self.process.stdin is not None
+        if self.process.stdin.closed:  # a signal came while close() waits for the process
+            return
         try:
             self.process.stdin.write(encode(command).encode() + b"\n")
         except BrokenPipeError:

@@ -92,9 +92,11 @@ def _times(pictures: Sequence[Picture | None]) -> Array:
 
 def _times_of_archives(manifest: Manifest, count: int) -> Array:
     """A picture in an archive has the time of the archive."""
-    blocks = manifest.lines.blocks(["archive"], 0, count)
-    numbers = pa.chunked_array([block["archive"].combine_chunks() for block in blocks], pa.int32()).to_numpy()
-    times: Array = np.array([archive.mtime_ns for archive in manifest.archives], np.int64)[numbers]
+    of_archive = np.array([archive.mtime_ns for archive in manifest.archives], np.int64)
+    times, start = np.empty(count, np.int64), 0
+    for block in manifest.lines.blocks(["archive"], 0, count):
+        times[start : start + len(block)] = of_archive[block["archive"].to_numpy()]
+        start += len(block)
     return times
 
 

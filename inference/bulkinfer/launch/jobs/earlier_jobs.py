@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.errors import BulkinferError, UsageError
+from bulkinfer.errors import BulkinferError, UsageError, error_sentence
 from bulkinfer.files.addresses import place_path
 from bulkinfer.files.atomic import canonical_json, safe_name
 from bulkinfer.launch.jobs.begun_config import command_with, leaving_out
@@ -45,8 +45,8 @@ def go_on_with_earlier(config: LaunchConfig, identity: dict[str, Any], dataset: 
         there = replace(config, skip_done=(str(output),))
         try:
             done = without_done(there, identity, dataset).skipped
-        except BulkinferError as error:  # of a job that this one does not need
-            log.warning(f"warning: {error}")
+        except (BulkinferError, OSError) as error:  # of a job that this one does not need
+            log.warning(f"warning: {error_sentence(error)}")
             continue
         if done is not None and done.num_records:
             log.warning(
@@ -90,8 +90,8 @@ def _earlier(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset) -
     for folder in folders[:_MOST_JOBS]:
         try:
             begun = JobFile.read(folder)
-        except BulkinferError as error:
-            log.warning(f"warning: {error}")
+        except (BulkinferError, OSError) as error:
+            log.warning(f"warning: {error_sentence(error)}")
             continue
         if begun is None or begun.source != dataset.source or begun.skipped is not None:
             continue

@@ -20,6 +20,7 @@ from bulkinfer.types import Step
 log = logging.getLogger("bulkinfer")
 
 _NUM_OK, _NUM_ERRORS = 5, 3
+_MOST_KEY = 60  # characters: of a longer key the end is shown
 _MOST_BYTES = 64 << 20  # of the part that is read for ok rows; saved outputs can make gigabytes of one
 
 
@@ -42,12 +43,17 @@ def ok_lines(output: Path, job: JobFile) -> list[str]:
     if small is None or (table := _read(output, small, job, "key", "stage", *ANSWER_COLUMNS)) is None:
         return []
     rows = table.filter(pc.is_null(table["stage"])).slice(0, _NUM_OK)
-    keys = [escaped(key) for key in rows["key"].to_pylist()]
+    keys = [_short(key) for key in rows["key"].to_pylist()]
     if not num_ranked(rows):  # other columns were saved
         return [f"  {key}" for key in keys]
     best, width = ranked(rows, 0), max(map(len, keys))
     answers = zip(keys, score_texts(best), class_texts(best), strict=True)
     return [f"  {key:<{width}}  {score}  {escaped(name)}" for key, score, name in answers]
+
+
+def _short(key: str) -> str:
+    text = escaped(key)
+    return text if len(text) <= _MOST_KEY else f"…{text[1 - _MOST_KEY :]}"
 
 
 def _steps(job: JobFile) -> list[Step]:

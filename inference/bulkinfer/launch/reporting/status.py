@@ -63,8 +63,11 @@ class StatusWriter:
         return is_due
 
 
-def write_last_status(launch: Launch, outcome: Outcome, exit_code: int) -> None:
-    """Write how the job stands after the launch: its rate is that of the whole run now."""
+def write_last_status(launch: Launch, outcome: Outcome, exit_code: int, *, reaches_output: bool = True) -> None:
+    """Write how the job stands after the launch: its rate is that of the whole run now.
+
+    Where the output is not reached, the status.json in its bucket stays as it is.
+    """
     progress = outcome.progress or Progress(launch)  # nothing was to do
     state = FINISHED
     if outcome.refusal is not None:
@@ -75,4 +78,5 @@ def write_last_status(launch: Launch, outcome: Outcome, exit_code: int) -> None:
     if launch.job_file is not None:  # it has all parts by now, and after a retry those of the whole job
         rows = launch.job_file.count_rows()
         status = replace(status, done=rows.ok + rows.errors, total=launch.job.num_records, errors=rows.errors_by_stage)
-    StatusWriter(launch, outcome.aggregate.started).write(status, exit_code)
+    leases = tuple(lease for lease in launch.leases if reaches_output or not isinstance(lease.path, AddressPath))
+    StatusWriter(replace(launch, leases=leases), outcome.aggregate.started).write(status, exit_code)

@@ -22,7 +22,6 @@ from bulkinfer.launch.jobs.job import RETRY, WITHOUT
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.reporting.sample_rows import error_lines, ok_lines
 from bulkinfer.launch.reporting.totals import Aggregate, Outcome
-from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, job_path
 from bulkinfer.results.log_folder import SUMMARY_FILE
 from bulkinfer.results.output_store import output_store
@@ -75,8 +74,8 @@ def planned_result(plan: Plan) -> LaunchResult:
     )
 
 
-def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
-    """Write summary.json, log the total, and return the result."""
+def finish(launch: Launch, outcome: Outcome, *, reaches_output: bool = True) -> LaunchResult:
+    """Write summary.json, log the total, and return the result. An output that is not reached is not asked for anything."""
     aggregate, engine, refusal = outcome.aggregate, outcome.engine, outcome.refusal
     if aggregate.line_is_due:
         log.info(aggregate.line())
@@ -87,7 +86,7 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
         _amend(path, rows_as_json(counts) | {"exit_code": code, "refusal": None})
     else:
         write_json(path, summarise(launch, outcome, counts, code))
-    if launch.output is not None:
+    if launch.output is not None and reaches_output:
         for folder in filter(None, (launch.log_dir, launch.job_log)):
             _copy_job_file(launch.output, folder)
     if launch.job_log is not None:
@@ -189,7 +188,7 @@ def rows_as_json(counts: RowCounts) -> dict[str, Any]:
 
 
 def exit_code(launch: Launch, counts: RowCounts, engine: Engine | None) -> int:
-    """0 every record ok; 3 complete with error rows or unreadable folders; 1 incomplete; 130 or 143 after a signal."""
+    """0 every record ok; 3 complete with error rows, or places that cannot be read; 1 incomplete; 130 or 143 after a signal."""
     job = launch.job
     if engine and engine.signal is not None:
         return 128 + engine.signal
@@ -239,8 +238,8 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
         )
     scan = launch.job.dataset.scan if launch.job.dataset else None
     if unreadable := len(scan.unreadable) if scan else 0:
-        folders = counted(unreadable, "folder")
-        log.warning(f"{folders} could not be read, see above: the pictures there have no rows")
+        places = "1 file or folder" if unreadable == 1 else f"{unreadable:,} files or folders"
+        log.warning(f"{places} could not be read, see above: the pictures there have no rows")
     job_file, output = launch.job_file, launch.output
     assert job_file is not None, "what has records has a _job.json"
     assert output is not None, "what has records has an output"

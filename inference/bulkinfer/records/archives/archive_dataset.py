@@ -17,8 +17,8 @@ from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.host.number_text import size_text
 from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
-from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, filled_table, raw_key_column
-from bulkinfer.records.sources.archive_names import kind_by_name
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, LinesPart, filled_table, given_labels, lines_part, raw_key_column
+from bulkinfer.records.sources.archive_names import COMPRESSED, kind_by_name
 from bulkinfer.records.sources.archives import TABLES, check_names
 from bulkinfer.records.sources.folder import Picture, Scan, counted
 from bulkinfer.records.sources.labels import find_labels
@@ -38,9 +38,8 @@ class ArchiveLines:
     def __len__(self) -> int:
         return len(self.index.lines)
 
-    def __getitem__(self, part: slice) -> ArchiveLinesPart:
-        start, end, _ = part.indices(len(self))
-        return ArchiveLinesPart(self, start, max(start, end))
+    def __getitem__(self, part: slice) -> LinesPart:
+        return lines_part(self, part)
 
     def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
         """The lines start..end (exclusive) with these columns of ARCHIVE_SCHEMA."""
@@ -61,29 +60,12 @@ class ArchiveLines:
     def _labels(self, table: pa.Table, start: int) -> pa.Array | pa.ChunkedArray:
         if self.labels is None:
             return self.own_labels.column(table)
-        values = self.labels[start : start + len(table)]
-        return pa.array(values, pa.int32(), mask=values < 0)
+        return given_labels(self.labels, start, len(table))
 
     def sizes_bytes(self) -> Iterator[int]:
         """Size of each picture in bytes, in order; 0 where it is not known."""
         for table in self.blocks(["size_bytes"], 0, len(self)):
             yield from table["size_bytes"].fill_null(0).to_pylist()
-
-
-@dataclass(frozen=True, eq=False)
-class ArchiveLinesPart:
-    """The lines start..end (exclusive) of others."""
-
-    lines: ArchiveLines
-    start: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
-        """The lines start..end (exclusive) of this part with these columns of ARCHIVE_SCHEMA."""
-        return self.lines.blocks(columns, self.start + start, self.start + end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,18 +107,19 @@ def refuse_columns(columns: tuple[str, ...], shown: str) -> None:
         )
 
 
-def open_archives(
-    data_dir: Path, names: Sequence[bytes], *, labels: str = "", columns: tuple[str, ...] = ()
-) -> ArchivePictures:
-    """The pictures of the archives `names` of a folder, or of the single archive `data_dir`.
+def open_archives(data_dir: Path, folder: Scan | None, *, labels: str = "", columns: tuple[str, ...] = ()) -> ArchivePictures:
+    """The pictures of the archives that the scan `folder` found, or, without it, of the single archive `data_dir`.
+
+    What the scan could not read, archives or folders, is in the scan of the result too.
 
     `labels` is "folders" (those in which the archives hold the pictures) or the path of a table, in place of the archives' own
     labels; `columns` are those of an Archive. Raises UsageError if an archive is missing, damaged or compressed, if none holds
     a picture, or for wrong labels or columns.
     """
     root = archive_root(data_dir)
-    if names:
-        check_names(root, names)
+    if folder:
+        names = folder.archives
+        check_names(root, [*names, *_unreadable_archives(folder)])
     else:
         place = whole_path(data_dir) if address_of(data_dir) else os.path.realpath(os.fsencode(data_dir))
         names = [os.path.basename(place)]
@@ -147,9 +130,15 @@ def open_archives(
     given = find_labels(labels, _inside(index)) if labels else None
     own = ArchiveLabels(()) if labels else read_labels(index)
     lines = ArchiveLines(index, own, _labels_of(index, given.of) if given else None)
-    scan = Scan(root, lines=[*_lines(index), *([own.line] if own.line else []), *(given.lines if given else ())])
+    lines_found = [*_lines(index), *([own.line] if own.line else []), *(given.lines if given else ())]
+    scan = Scan(root, unreadable=folder.unreadable if folder else [], lines=lines_found)
     facts = {"labels": given.facts} if given else _facts(own)
     return ArchivePictures(root, index.archives, lines, scan, facts)
+
+
+def _unreadable_archives(folder: Scan) -> list[bytes]:
+    """The archives that lie in a folder and cannot be read: of a counted set they are not missing."""
+    return [name for name, _ in folder.unreadable if kind_by_name(name) not in ("", COMPRESSED)]
 
 
 def _refuse_without_pictures(index: ArchiveIndex, names: Sequence[bytes]) -> None:
@@ -160,7 +149,8 @@ def _refuse_without_pictures(index: ArchiveIndex, names: Sequence[bytes]) -> Non
     if len(index.lines):
         known = "TFRecords have it in image/encoded, other files in a column"
         raise UsageError(f"no record of {where} has a picture ({known}): give records of pictures")
-    raise UsageError(f"the {where} hold no pictures: give archives of pictures")
+    there = f"the archive {printable(names[0])} holds" if len(names) == 1 else f"the {where} hold"
+    raise UsageError(f"{there} no pictures{f' ({_left_out(index)})' if index.left_out else ''}: give archives of pictures")
 
 
 def _lines(index: ArchiveIndex) -> list[str]:
@@ -169,9 +159,13 @@ def _lines(index: ArchiveIndex) -> list[str]:
     pictures = f"{counted(len(index.lines), 'picture')} ({size_text(size)})"
     lines = [f"found {pictures} in {counted(len(index.archives), 'archive')} of {printable(index.root)}"]
     if index.left_out:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in index.left_out.most_common(5))
-        lines.append(f"not pictures: {index.left_out.total():,} ({kinds}{', ...' if len(index.left_out) > 5 else ''})")
+        lines.append(f"not pictures: {index.left_out.total():,} ({_left_out(index)})")
     return lines
+
+
+def _left_out(index: ArchiveIndex) -> str:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in index.left_out.most_common(5))
+    return f"{kinds}{', ...' if len(index.left_out) > 5 else ''}"
 
 
 def _facts(own: ArchiveLabels) -> dict[str, Any]:

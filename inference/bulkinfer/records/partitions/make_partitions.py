@@ -26,7 +26,7 @@ from bulkinfer.types import printable
 
 log = logging.getLogger("bulkinfer")
 
-_WAY_NOUNS = {"symlink": "symbolic links", "hardlink": "hard links", "copy": "copies", "none": "without a file"}
+_WAY_NOUNS = {"symlink": "symbolic link", "hardlink": "hard link", "copy": "copy"}
 _FEW = 16  # partitions that get a line each
 _MOST = 100_000  # partitions: each is a folder and a manifest of its own
 
@@ -125,11 +125,11 @@ def _missing_lines(missing: list[bytes], root: bytes) -> list[str]:
 
 def _published_lines(config: PartitionConfig, published: Published) -> list[str]:
     sizes, smallest = _sizes_text(config, published), min(published.sizes)
-    ways = ", ".join(f"{count:,} {_WAY_NOUNS[way]}" for way, count in sorted(published.ways.items()))
+    ways = ", ".join(_way_text(way, count) for way, count in sorted(published.ways.items()))
     folder = config.output.rstrip("/") or "/"
     last = f" to {folder}/{len(published.sizes) - 1}" if len(published.sizes) > 1 else ""
     lines = [f"note: {fallback}" for fallback in published.fallbacks]
-    lines.append(f"{folder}/0{last}: {sizes} each ({ways or 'manifests only'})")
+    lines.append(f"{folder}/0{last}: {sizes}{' each' if last else ''} ({ways or 'manifests only'})")
     if config.balance == "bytes" and 1 < len(published.sizes) <= _FEW:
         pairs = enumerate(zip(published.sizes, published.sizes_bytes, strict=True))
         lines += [f"{folder}/{index}: {counted(number, 'picture')}, {size_text(size)}" for index, (number, size) in pairs]
@@ -143,6 +143,10 @@ def _published_lines(config: PartitionConfig, published: Published) -> list[str]
     if published.left_over:
         lines.append(f"note: left alone, perhaps not from partition_dataset: {first_names(published.left_over)}")
     return lines
+
+
+def _way_text(way: str, count: int) -> str:
+    return counted(count, _WAY_NOUNS[way]) if way in _WAY_NOUNS else f"{count:,} without a file"
 
 
 def _sizes_text(config: PartitionConfig, published: Published) -> str:

@@ -22,6 +22,11 @@ COUNTED = re.compile(rb"(?P<stem>.+[-_.])(?P<number>[0-9]{5,})-of-(?P<count>[0-9
 _OWN = re.compile(rb"(?:part-[0-9]{5,}-[0-9]{10,}-[0-9]{10,}|manifest(?:-[0-9]{5,})?|_.*)\.parquet|\.bulkinfer-index.*")
 
 
+def is_archive_name(name: str) -> bool:
+    """Whether a file is called like an archive that can be read."""
+    return kind_by_name(os.fsencode(name)) not in ("", COMPRESSED)
+
+
 def kind_by_name(name: bytes) -> str:
     """The kind of an archive by the name of its file: of archives.KINDS, or COMPRESSED; empty if it is not called like an
     archive.

@@ -22,8 +22,8 @@ from bulkinfer.files.magic_bytes import CAMERA_RAW, HEAD_BYTES, identify
 from bulkinfer.files.user_path import did_you_mean
 from bulkinfer.host.number_text import size_text
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest
-from bulkinfer.records.sources.archive_names import kind_by_name
-from bulkinfer.types import key_text, printable
+from bulkinfer.records.sources.archive_names import is_archive_name, kind_by_name
+from bulkinfer.types import key_text, printable, printable_path, shell_word
 
 PICTURE_EXTENSIONS = frozenset(
     b"jpg jpeg jpe jfif jif png apng webp bmp dib gif tif tiff heic heif hif avif avifs mpo jp2 j2k j2c jpc jpf jpx jxl "
@@ -109,9 +109,10 @@ def found_lines(num_pictures: int, size_bytes: int, scan: Scan) -> list[str]:
     return lines
 
 
-def counted(number: int, word: str) -> str:
-    """`1 picture`, `2 pictures`."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+def counted(number: int, word: str, one_does: str = "", many_do: str = "") -> str:
+    """`1 picture`, `2 pictures`, `2 classes`, `2 copies`; with verbs `1 row has`, `2 rows have`."""
+    many = f"{word}es" if word.endswith("s") else f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{number:,} {word} {one_does}".rstrip() if number == 1 else f"{number:,} {many} {many_do}".rstrip()
 
 
 def first_names(keys: Sequence[bytes]) -> str:
@@ -156,13 +157,20 @@ def _root_id(root: bytes) -> _DirectoryId:
     try:
         os.scandir(root).close()
         return _directory_id(os.stat(root))
-    except FileNotFoundError:
-        meant = did_you_mean(Path(os.fsdecode(root))) or "give a folder of pictures"
-        raise UsageError(f"{printable(root)} does not exist: {meant}") from None
-    except NotADirectoryError:
-        raise UsageError(f"{printable(root)} is not a folder: give a folder of pictures") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise no_folder(Path(os.fsdecode(root)), "a folder of pictures, or an archive") from None
     except OSError as error:
         raise UsageError(f"{printable(root)} cannot be searched: {os_error_reason(error)}") from None
+
+
+def no_folder(path: Path, wanted: str) -> UsageError:
+    """The error of a place of pictures that is not there, or is a file and no archive; `wanted` is what to give."""
+    if path.is_file() and extension_of(os.fsencode(path.name)) in PICTURE_EXTENSIONS:
+        folder = shell_word(path.parent)
+        return UsageError(f"{printable_path(path)} is one picture: give the folder that it lies in, {folder}")
+    what = "is not a folder" if path.exists() else "does not exist"
+    meant = did_you_mean(path, takes_file=is_archive_name) or f"give {wanted}"
+    return UsageError(f"{printable_path(path)} {what}: {meant}")
 
 
 def _directory_id(status: os.stat_result) -> _DirectoryId:

@@ -170,4 +170,4 @@ def _listed(numbers: dict[bytes, int]) -> list[list[Any]]:
 def label_lines(num_pictures: int, num_without: int, num_classes: int) -> tuple[str, ...]:
     """What to print of the labels of some pictures."""
     without = f"; {num_without:,} without a label" if num_without else ""
-    return (f"labels of {counted(num_pictures - num_without, 'picture')} in {num_classes:,} classes{without}",)
+    return (f"labels of {counted(num_pictures - num_without, 'picture')} in {counted(num_classes, 'class')}{without}",)

@@ -19,12 +19,14 @@ import pyarrow.compute as pc
 from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import ADDRESS_PATTERN, address_of, public, secret_in, whole_path
 from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS
-from bulkinfer.types import printable
+from bulkinfer.types import given_place, printable
 
 LONGEST_PATH = 4095  # bytes
 _LONGEST_NAME = 255  # bytes of one component
 # A comment, a blank line, an empty component or one of dots, a path of Windows.
 _ODD = r"^#|^[ \t]*$|(?:^|/)\.{0,2}(?:/|$)|\\|^[A-Za-z]:/"
+# What begins as an address or as a misspelt one.
+_AS_ADDRESS = r"(?i)^\s*(?:(?:s3[an]?|gc?s|az(?:ure)?|abfss?|https?|file)(?::|//)|[a-z][a-z0-9+.-]*://)"
 _DRIVE = re.compile(rb"[A-Za-z]:/")
 
 
@@ -63,7 +65,7 @@ class Place:
 
     def keys(self, block: bytes, before: int) -> tuple[pa.BinaryArray, int]:
         """The keys of a block of lines, in order, and its number of lines; `before` lines came before the block."""
-        lines = pa.array(block.split(b"\n")[:-1], pa.binary())
+        lines = self._with_schemes(pa.array(block.split(b"\n")[:-1], pa.binary()), before)
         keys = lines
         for prefix in (b"./", *self.prefixes):
             begins = pc.starts_with(lines, prefix)
@@ -85,6 +87,18 @@ class Place:
     def holds_addresses(self) -> bool:
         """Whether the lines so far are whole addresses."""
         return "address" in self.kinds
+
+    def _with_schemes(self, lines: pa.BinaryArray, before: int) -> pa.BinaryArray:
+        """The lines with addresses as they are meant. Raises UsageError for what looks like an address and is none."""
+        wrong = pc.and_not(pc.match_substring_regex(lines, _AS_ADDRESS), pc.match_substring_regex(lines, f"{ADDRESS_PATTERN}."))
+        if not pc.any(wrong).as_py():
+            return lines
+        numbers = (np.flatnonzero(wrong) + before + 1).tolist()
+        given = zip(lines.filter(wrong).to_pylist(), numbers, strict=True)
+        meant = [
+            os.fsencode(given_place(os.fsdecode(line), f"--list_file: {self.shown} line {number}")) for line, number in given
+        ]
+        return pc.replace_with_mask(lines, wrong, pa.array(meant, pa.binary()))
 
     def _addresses(self, keys: pa.BinaryArray, before: int) -> pa.BooleanArray:
         """Which of the lines are addresses. Raises UsageError for one with a password or signature in it, or a blank."""

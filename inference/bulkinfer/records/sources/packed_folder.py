@@ -2,7 +2,8 @@
 
 A member counts as a picture by the rules of a folder (folder.py). In WebDataset, members whose names are equal up to the first
 dot of the base name are one sample: `a/7.cls` has the label of `a/7.jpg`, as a number or the name of a class, and `a/7.json`
-may have it as `label`. Links are followed within the archive. Members that a later one of the same name replaces are left out.
+may have it as `label`. Links are followed within the archive. A member that a later one at the same place replaces is
+left out: one of the same name, but for a / or .. that leads out of the archive.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class PackedFolder:
                 return
         if is_picture(posixpath.basename(name), size_bytes, lambda: read(HEAD_BYTES)):
             if self._found.pop(name, None):
-                self._left_out["replaced by a later member of the same name"] += 1
+                self._left_out["replaced by a later member at the same place"] += 1
             self._found[name] = picture
         else:
             self._left_out[f".{key_text(extension)}" if extension else "without extension"] += 1

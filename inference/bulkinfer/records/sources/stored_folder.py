@@ -21,7 +21,18 @@ from bulkinfer.errors import ObjectError, UsageError
 from bulkinfer.files.magic_bytes import HEAD_BYTES
 from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.manifest_file import FileLines
-from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Entry, Lines, TableLines, entries_table, raw_key_column
+from bulkinfer.records.manifest_rows import (
+    ROWS,
+    SCHEMA,
+    Entry,
+    Lines,
+    LinesPart,
+    TableLines,
+    entries_table,
+    given_labels,
+    lines_part,
+    raw_key_column,
+)
 from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.records.sources.coco import image_id_from_name
 from bulkinfer.records.sources.folder import (
@@ -53,16 +64,14 @@ class StoredLines:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def __getitem__(self, part: slice) -> StoredPart:
-        start, end, _ = part.indices(len(self))
-        return StoredPart(self, start, max(start, end))
+    def __getitem__(self, part: slice) -> LinesPart:
+        return lines_part(self, part)
 
     def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
         """The lines start..end (exclusive) with these columns of SCHEMA."""
         for table in self.lines.blocks(columns, start, end):
             if self.labels is not None and "label" in columns:
-                values = self.labels[start : start + len(table)]
-                label = pa.array(values, pa.int32(), mask=values < 0)
+                label = given_labels(self.labels, start, len(table))
                 table = table.set_column(list(columns).index("label"), SCHEMA.field("label"), label)
             start += len(table)
             yield table
@@ -76,22 +85,6 @@ class StoredLines:
         """Size of each picture in bytes, in order."""
         for table in self.lines.blocks(["size_bytes"], 0, len(self)):
             yield from table["size_bytes"].to_pylist()
-
-
-@dataclass(frozen=True, eq=False)
-class StoredPart:
-    """The lines start..end (exclusive) of others."""
-
-    lines: StoredLines
-    start: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
-        """The lines start..end (exclusive) of this part with these columns of SCHEMA."""
-        return self.lines.blocks(columns, self.start + start, self.start + end)
 
 
 @dataclass(frozen=True, eq=False)

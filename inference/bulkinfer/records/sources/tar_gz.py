@@ -20,6 +20,7 @@ from typing import Any
 
 from bulkinfer.errors import DamagedError, RecordError, UsageError, first_line
 from bulkinfer.files.atomic import publishing
+from bulkinfer.files.file_in_parts import FileInParts
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.records.kept_files import KEPT, can_be_written, kept_places
@@ -41,11 +42,10 @@ def list_pictures(file: Any, path: bytes, left_out: Counter[str], columns: tuple
     """The pictures of an open archive in order; see archives.Kind. Their offsets are those in the unpacked tar file."""
     shown = printable(path)
     try:
-        unpacked = _unpacked(file, path, size_and_time(path))
+        with _unpacked(file, path, size_and_time(path)) as unpacked:
+            yield from tar.list_pictures(io.BufferedReader(unpacked, _LEAST_BLOCK), path, left_out, columns)
     except _errors() as error:
         raise UsageError(f"{shown} is no gzip file, is cut off or damaged ({first_line(error)}): fetch it again") from None
-    with unpacked:
-        yield from tar.list_pictures(io.BufferedReader(unpacked, _LEAST_BLOCK), path, left_out, columns)
 
 
 def reader(file: ArchiveFile, _columns: tuple[str, ...] = ()) -> PictureReader:
@@ -54,7 +54,7 @@ def reader(file: ArchiveFile, _columns: tuple[str, ...] = ()) -> PictureReader:
     state = (archive.size_bytes, archive.mtime_ns)
     block_bytes = _block_bytes(archive.size_bytes)
     with _as_record_error(file):
-        unpacked = _unpacked(io.BufferedReader(_AsFile(file), _READ_BYTES), archive.path, state)
+        unpacked = _unpacked(io.BufferedReader(FileInParts(file.size_bytes, file.read), _READ_BYTES), archive.path, state)
 
     def block(number: int) -> bytes:
         with _as_record_error(file):
@@ -82,34 +82,6 @@ def _as_record_error(file: ArchiveFile) -> Iterator[None]:
     except _errors() as error:
         file.read(0, 1)
         raise RecordError("read", f"{file.name} cannot be unpacked ({first_line(error)})") from None
-
-
-class _AsFile(io.RawIOBase):
-    """The file of an archive as one with a position."""
-
-    def __init__(self, file: ArchiveFile) -> None:
-        super().__init__()
-        self._file, self._at = file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size_bytes}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        count = min(len(buffer), self._file.size_bytes - self._at)
-        data = self._file.read(self._at, count) if count > 0 else b""
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
 
 def _block_bytes(size_bytes: int) -> int:

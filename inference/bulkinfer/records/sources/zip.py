@@ -41,7 +41,8 @@ def list_pictures(file: Any, path: bytes, left_out: Counter[str], _columns: tupl
             if member.header_offset < 0 or member.header_offset + member.compress_size > end:
                 raise UsageError(f"{shown} is damaged: {member.filename!r} lies outside of it: fetch it again")
             name, mode = path_inside(_raw_name(member)), member.external_attr >> 16
-            if folder.skips(name, is_folder=member.is_dir()) or member.is_dir():
+            is_folder = member.filename.endswith("/")  # ZipInfo.is_dir fails for an empty name
+            if folder.skips(name, is_folder=is_folder) or is_folder:
                 continue
             read = partial(_first_bytes, archive, member)
             if stat.S_ISLNK(mode):
@@ -89,7 +90,7 @@ def _first_bytes(packed: zipfile.ZipFile, member: zipfile.ZipInfo, count: int) -
     try:
         with packed.open(member) as content:
             return content.read(count)
-    except (zipfile.BadZipFile, EOFError, zlib.error):
+    except (zipfile.BadZipFile, EOFError, zlib.error, ValueError, RuntimeError, struct.error):  # its own header is damaged
         return b""
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def _train(options: Path) -> dict[str, Any]:
     keep_freed_memory()
     from bulkinfer.train.launch import train
     from bulkinfer.train.options import TrainConfig
+    from bulkinfer.train.ranks.start import is_stopping
 
     given = read_json(options)
     fields: dict[str, Any] = {
@@ -65,14 +67,14 @@ def _train(options: Path) -> dict[str, Any]:
     is_first = is_first_rank()
     if not is_first:
         logging.getLogger("bulkinfer").setLevel(logging.WARNING)
-    result = train(
-        TrainConfig(**fields), stopping=lambda: stop_signals(says=is_first), shows_progress=is_first and given["shows_progress"]
-    )
+    stopping = partial(stop_signals, lambda: is_first and is_stopping(options))
+    result = train(TrainConfig(**fields), stopping=stopping, shows_progress=is_first and given["shows_progress"])
     return {name: os.fspath(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
 
 
 def _ending(error: BaseException, after_signal: int) -> dict[str, Any]:
     """The fields of the Ending of a rank that fails with `error`; a bug of bulkinfer is printed with its traceback."""
+    lost = lost_rank(error)
     sentence, code = sentence_and_code(COMMAND, error, after_signal)
     if not sentence:
         traceback.print_exception(error)
@@ -80,10 +82,17 @@ def _ending(error: BaseException, after_signal: int) -> dict[str, Any]:
         "code": code,
         "time": time.time(),
         "sentence": sentence.removeprefix(f"{COMMAND}: "),
-        "advice": error.advice if isinstance(error, RankLostError) else "",
+        "advice": lost.advice if lost else "",
         "is_lost": isinstance(error, RankLostError),
         "is_stopped": bool(stopping_signal(error)),
     }
+
+
+def lost_rank(error: BaseException | None) -> RankLostError | None:
+    """The loss of a rank that was being reported when `error` came: torch's launcher then ends the other ranks by signals."""
+    while error is not None and not isinstance(error, RankLostError):
+        error = error.__context__
+    return error
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from bulkinfer.errors import RunError, UsageError
@@ -24,6 +25,7 @@ from bulkinfer.train.ranks.world import find_starter
 
 _ENDING_S = 86_400  # for the update at work and for saving, after a signal; a second signal ends the ranks at once
 _HANDLED = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # a variable that torch's launcher sets
+_STOPPING = "stopping"  # a file beside the options of the ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +96,21 @@ def error_of(cause: Ending, endings: Sequence[Ending]) -> Exception:
     return RunError(f"rank {cause.rank} was ended by signal {-cause.code} ({signal.Signals(-cause.code).name}){reason}{advice}")
 
 
+def is_stopping(options: Path) -> bool:
+    """True if a signal stops the ranks that have these options: torch's launcher ends ranks with one, too, when one fails."""
+    return options.with_name(_STOPPING).exists()
+
+
 def _launch(count: int, folder: str, *words: str) -> tuple[int, list[Ending]]:
     """Run `python WORDS` as ranks; returns the number of the signal that stopped them, or 0, and the ranks that failed."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    def stop(number: int, _frame: FrameType | None) -> None:
+        Path(folder, _STOPPING).touch()
+        raise SignalException(f"signal {number}", signal.Signals(number))
+
     launch = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -111,10 +121,10 @@ def _launch(count: int, folder: str, *words: str) -> tuple[int, list[Ending]]:
         local_addr="localhost",
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(log_dir=folder),
-        signals_to_handle=",".join(number.name for number in handled),
+        signals_to_handle="",  # its handlers would leave no file
         shutdown_timeout=_ENDING_S,
     )
-    with _silent(), _signals_restored():
+    with _silent(), _signals_go_to(stop):
         try:
             elastic_launch(launch, sys.executable)(*words)
         except ChildFailedError as error:
@@ -142,15 +152,17 @@ def _silent() -> Iterator[None]:
 
 
 @contextmanager
-def _signals_restored() -> Iterator[None]:
-    """Set the handlers of signals, which torch's launcher replaces, and its variable again when the block ends."""
-    before, variable = {number: signal.getsignal(number) for number in STOP_SIGNALS}, os.environ.get(_HANDLED)
+def _signals_go_to(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals that are not ignored until the block ends, when the variable of torch's launcher is as before, too."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
+    variable = os.environ.get(_HANDLED)
+    for number in before:
+        signal.signal(number, stop)
     try:
         yield
     finally:
         for number, handler in before.items():
-            if signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
+            signal.signal(number, handler)
         os.environ.pop(_HANDLED, None)
         if variable is not None:
             os.environ[_HANDLED] = variable

@@ -128,7 +128,7 @@ def test_every_row_is_accounted_for(tmp_path: Path) -> None:
     assert found.top1_with_errors == pytest.approx(2 / 4)
     told = "\n".join(lines(found))
     assert "labels that are no class: cat, dog\n" in told
-    assert "66.67 % (2 of 3); 50.00 % if the 1 error rows count as wrong" in told
+    assert "66.67 % (2 of 3); 50.00 % if the 1 error row counts as wrong" in told
     assert "      1         2  2 lime -> 3 blue (1)" in told
 
 

@@ -26,7 +26,7 @@ from bulkinfer.worker.protocol import Died, Event, Ready, Recovered, StepDone
 
 from tests.commands import living
 from tests.fake_interpreter import write_interpreter
-from tests.fake_ray import FakeCluster, connected_to
+from tests.fake_ray import FakeCluster, UnreachableError, connected_to
 from tests.launches import launch_of, plan_of
 
 CORES = tuple(sorted(os.sched_getaffinity(0)))
@@ -205,7 +205,7 @@ def test_a_step_that_was_published_before_its_node_was_lost_does_not_run_again(
 
 def test_another_version_on_a_node_is_refused_with_both(tmp_path: Path, cluster: FakeCluster) -> None:
     here = versions()
-    cluster.facts["n1"] = Facts(CoreBudget((0,), None), {**here, "Pillow": "1.0"}, "")
+    cluster.facts["n1"] = [Facts(CoreBudget((0,), None), {**here, "Pillow": "1.0"}, "")]
     with pytest.raises(UsageError) as caught:
         Launch(tmp_path, cluster, STEPS).run()
     assert str(caught.value) == (
@@ -221,13 +221,30 @@ def test_a_node_that_joins_with_another_version_gets_no_work(
     launch = Launch(tmp_path, cluster, STEPS)
 
     def join() -> None:
-        cluster.facts["n2"] = Facts(CoreBudget((0,), None), {}, "does not have models/tiny")
+        cluster.facts["n2"] = [Facts(CoreBudget((0,), None), {}, "does not have models/tiny")]
         cluster.join(1)
 
     launch.at_first(StepDone, join)
     launch.run()
     assert launch.published == list(range(60))
     assert "warning: node n2 does not have models/tiny; it gets no work" in capsys.readouterr().err
+
+
+def test_a_node_that_has_just_joined_is_asked_until_it_can_be_reached(tmp_path: Path, cluster: FakeCluster) -> None:
+    """Ray names it before it hands out work there."""
+    unreachable = UnreachableError("The task is not schedulable")
+    cluster.facts["n1"] = [unreachable, unreachable, Facts(CoreBudget((0,), None), {}, "does not have models/tiny")]
+    with pytest.raises(UsageError, match=r"^node n1 does not have models/tiny$"):
+        Launch(tmp_path, cluster, STEPS).run()
+
+
+def test_a_node_that_cannot_be_reached_for_long_is_refused(
+    tmp_path: Path, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_hosts, "_JOIN_S", 0.2)
+    cluster.facts["n1"] = [UnreachableError("The task is not schedulable")] * 1000
+    with pytest.raises(UsageError, match=r"^node n1 cannot be checked; .*, and Ray says: The task is not schedulable$"):
+        Launch(tmp_path, cluster, STEPS).run()
 
 
 def test_a_cluster_without_room_is_refused(tmp_path: Path, cluster: FakeCluster) -> None:

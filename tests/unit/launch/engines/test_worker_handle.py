@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bulkinfer.launch.engines.worker_handle import WorkerHandle
 from bulkinfer.worker.in_flight import InFlight, shared
+from bulkinfer.worker.protocol import Stop
 
 
 def handle(log: Path) -> WorkerHandle:
@@ -40,3 +41,13 @@ def test_c54_the_end_of_a_log_that_could_not_be_written(tmp_path: Path) -> None:
     log.write_text("Traceback (most recent call last):\nMemoryError\n")
     assert worker.last_words().startswith("out of memory")
     assert worker.close() == 0
+
+
+def test_a_command_for_a_worker_that_is_being_reaped_goes_nowhere(tmp_path: Path) -> None:
+    """A signal may come while close() waits for the process, and its handler stops all workers."""
+    worker = handle(tmp_path / "worker-0.log")
+    assert worker.close() == 0
+    worker.send(Stop())
+    worker.kill()
+    assert worker.process.stdin is not None
+    assert worker.process.stdin.closed

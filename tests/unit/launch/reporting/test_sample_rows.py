@@ -10,6 +10,7 @@ from bulkinfer.launch.reporting.sample_rows import error_lines, ok_lines
 from bulkinfer.results.job_file import JobFile
 
 from tests.logged import logged
+from tests.made_jobs import write_job
 from tests.shown_job import finished_job
 
 
@@ -31,6 +32,14 @@ def test_ok_rows(output: Path) -> None:
         "  002-lime.png   0.391  lime",
         "  003-blue.png   0.391  blue",
     ]
+
+
+def test_of_a_long_key_the_end_is_shown(tmp_path: Path) -> None:
+    long, short = b"a/" * 200 + b"1.jpg", b"2.jpg"
+    made = write_job(tmp_path / "out", [long, short], [1, 2])
+    first, second = ok_lines(made, job_of(made))
+    assert first == f"  …{('a/' * 200 + '1.jpg')[-59:]}  0.900  class 1"
+    assert second == f"  2.jpg{' ' * 55}  0.900  class 2"
 
 
 def test_error_rows(output: Path) -> None:

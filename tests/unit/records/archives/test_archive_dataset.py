@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.moved_pictures import changed_archives, found_again
 from bulkinfer.records.partitions.make_partitions import partition_dataset
 from bulkinfer.records.read_place import read_place
+from bulkinfer.records.sources.folder import Unreadable
 from bulkinfer.records.sources.tf_example import example_of
 from bulkinfer.records.sources.tfrecord import frame_of
 from bulkinfer.types import Member, Record
@@ -78,7 +81,7 @@ def test_archives_below_other_folders_and_beside_pictures(tmp_path: Path, caplog
 
 def test_what_holds_no_pictures_is_refused(tmp_path: Path) -> None:
     write_tar(tmp_path / "0.tar", {"notes.txt": b"x"})
-    with pytest.raises(UsageError, match=r"the 1 archive of .* hold no pictures: give archives of pictures"):
+    with pytest.raises(UsageError, match=r"the archive 0\.tar holds no pictures \(1 \.txt\): give archives of pictures"):
         open_dataset(tmp_path)
     (tmp_path / "0.tar").unlink()
     (tmp_path / "0.tfrecord").write_bytes(frame_of(example_of({"image": b"x"})))
@@ -220,3 +223,53 @@ def test_columns_of_what_has_none(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("a.jpg\n")
     with pytest.raises(UsageError, match=rf"^--image_column {about}list\.txt has none: leave it out$"):
         partition_dataset(tmp_path / "photos", list_file=tmp_path / "list.txt", image_column="x", output=tmp_path / "out")
+
+
+def shut(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Refuse access to files and folders of that name, also to root, who may read everything."""
+    real_open, real_scandir = os.open, os.scandir
+
+    def refuse(path: Any) -> None:
+        if os.fsdecode(path).endswith(f"/{name}"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    def opened(path: Any, *arguments: Any, **options: Any) -> int:
+        refuse(path)
+        return real_open(path, *arguments, **options)
+
+    def searched(path: Any) -> Any:
+        refuse(path)
+        return real_scandir(path)
+
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(os, "scandir", searched)
+
+
+@pytest.mark.parametrize("fault", ["archive", "folder", "link"])
+def test_what_cannot_be_read_beside_archives_is_named(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    data = write(tmp_path / "data")
+    if fault == "link":
+        (data / "shut.tar").symlink_to("/nowhere/shut.tar")
+    else:
+        write_tar(data / ("shut.tar" if fault == "archive" else "shut/2.tar"), {"g.jpg": b"g"})
+        shut(monkeypatch, "shut.tar" if fault == "archive" else "shut")
+    dataset = open_dataset(data)
+    assert contents(records(dataset)) == EXPECTED
+    name, reason = "shut" if fault == "folder" else "shut.tar", "broken link" if fault == "link" else "Permission denied"
+    assert dataset.scan is not None
+    assert dataset.scan.unreadable_lines() == [f"unreadable, its pictures are missing: {name} ({reason})"]
+    monkeypatch.chdir(tmp_path)
+    partition_dataset(data, partitions=1)
+    assert json.loads(Path("datasets", "dataset.json").read_text())["unreadable"] == 1
+    assert f"unreadable, its pictures are missing: {name} ({reason})" in caplog.messages
+
+
+def test_an_unreadable_archive_of_a_counted_set_is_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        write_tar(tmp_path / f"x-0000{number}-of-00002.tar", {f"{number}.jpg": b"x"})
+    shut(monkeypatch, "x-00001-of-00002.tar")
+    scan = open_dataset(tmp_path).scan
+    assert scan is not None
+    assert scan.unreadable == [Unreadable(b"x-00001-of-00002.tar", "Permission denied")]

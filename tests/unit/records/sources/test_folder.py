@@ -9,7 +9,7 @@ import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry
-from bulkinfer.records.sources.folder import Unreadable, scan_folder
+from bulkinfer.records.sources.folder import Unreadable, counted, scan_folder
 
 JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF"
 APPLE_DOUBLE = b"\0\x05\x16\x07\0\x02\0\0Mac OS X"
@@ -164,7 +164,7 @@ def test_a_root_that_cannot_be_searched(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     with pytest.raises(UsageError, match="does not exist"):
         scan_folder(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match=r"a\.jpg is not a folder"):
+    with pytest.raises(UsageError, match=r"a\.jpg is one picture: give the folder"):
         scan_folder(tmp_path / "a.jpg")
 
 
@@ -172,3 +172,12 @@ def test_very_deep_folders(tmp_path: Path) -> None:
     deep = "/".join(["d" * 20] * 60)
     put(tmp_path, f"{deep}/x.jpg")
     assert keys(tmp_path) == [f"{deep}/x.jpg".encode()]
+
+
+@pytest.mark.parametrize(
+    ("number", "word", "text"),
+    [(1, "picture", "1 picture"), (2000, "picture", "2,000 pictures"), (1, "class", "1 class"), (0, "class", "0 classes"),
+     (2, "copy", "2 copies"), (1, "symbolic link", "1 symbolic link")],
+)  # fmt: skip
+def test_one_is_not_many(number: int, word: str, text: str) -> None:
+    assert counted(number, word) == text

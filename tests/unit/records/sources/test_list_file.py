@@ -249,6 +249,14 @@ def test_addresses_are_keys_as_they_are_written(root: Path) -> None:
     assert found.summary()[0] == "list names 4 pictures in stores"
 
 
+def test_schemes_in_capitals_and_blanks_before_them(root: Path) -> None:
+    assert keys(read(root, b"HTTP://Host/X.jpg\nhttp://Host/X.jpg\n S3://b/ c.jpg\n")) == [
+        b"http://Host/X.jpg",
+        b"s3://b/ c.jpg",
+    ]
+    assert keys(read(root, b"./s3//a.jpg\nS3/b.jpg\nhttp.jpg\n")) == [b"S3/b.jpg", b"http.jpg", b"s3/a.jpg"]
+
+
 def test_addresses_below_the_root_are_relative_to_it(root: Path) -> None:
     path = root.parent / "list.txt"
     path.write_bytes(b"s3://bucket/set/a/1.jpg\nb/2.jpg\n./c.jpg\n")
@@ -273,6 +281,9 @@ def test_addresses_below_the_root_are_relative_to_it(root: Path) -> None:
         (b"https://host/b.jpg\nhttps://ann:hidden@host/a.jpg\n", "line 2: https://host/a.jpg holds a user or password"),
         (b"https://host/a.jpg?Signature=hidden\n", "line 1: https://host/a.jpg?... holds a signature or key (Signature)"),
         (b"https://host/a.jpg 3\n", "line 1: https://host/a.jpg 3 has a blank in it"),
+        (b"s3://b/a.jpg\ns3//b/b.jpg\n", "list.txt line 2 begins with 's3//': write s3://bucket/folder, or ./s3//..."),
+        (b"\nhtps://ann:hidden@host/a.jpg\n", "list.txt line 2 begins with 'htps://', which is not read"),
+        (b"file:///data/a.jpg\n", "list.txt line 1 begins with 'file:///': give the path alone"),
     ],
 )
 def test_addresses_that_are_refused(root: Path, content: bytes, words: str) -> None:

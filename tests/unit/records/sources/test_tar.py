@@ -103,7 +103,7 @@ def test_odd_members(tmp_path: Path) -> None:
     assert held == dict.fromkeys(
         [b"a/1.jpg", b"out.jpg", b"abs.jpg", b"twice.jpg", b"up.jpg", b"a/same.jpg", b"chain.jpg", b"hard.jpg"], JPEG
     )
-    assert left_out == {"pipes, sockets or devices": 1, "replaced by a later member of the same name": 1}
+    assert left_out == {"pipes, sockets or devices": 1, "replaced by a later member at the same place": 1}
 
 
 def test_a_sparse_member_is_no_stretch_of_bytes(tmp_path: Path) -> None:

@@ -120,6 +120,14 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, share: float) -> None
         listed(path)
 
 
+@pytest.mark.parametrize("content", [bytes(1), b"\x1f", b"\x1f\x8b", bytes(40)])
+def test_a_few_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"^\S+x\.tar\.gz is no gzip file, is cut off or damaged \(.*\): fetch it again$"):
+        listed(path)
+
+
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     """Its checksum is compared when it is unpacked for the first time."""
     path = write(tmp_path / "x.tar.gz")

@@ -106,7 +106,7 @@ def test_names_are_paths_inside_of_the_archive(tmp_path: Path) -> None:
     found = listed(path, left_out)
     names = [b"out.jpg", b"abs.jpg", b"a/b.jpg", b"twice.jpg", b"sub/a.jpg", "caf\u00e9.jpg".encode()]
     assert [each.name for each in found] == names
-    assert left_out == {"replaced by a later member of the same name": 1}
+    assert left_out == {"replaced by a later member at the same place": 1}
     assert all(read(path, each) == JPEG for each in found)
 
 
@@ -237,3 +237,30 @@ def test_a_local_header_with_a_long_extra_field(tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     path.write_bytes(begin + entry + end)
     assert read(path, listed(path)[0]) == JPEG
+
+
+def test_a_label_whose_own_header_is_damaged_leaves_its_picture_without_one(tmp_path: Path) -> None:
+    """The flag for UTF-8 in the header before the label, and a name that is none."""
+    path = write_zip(tmp_path / "x.zip", {"a.jpg": JPEG}, {"a.jpg": 3})
+    data = bytearray(path.read_bytes())
+    start = data.index(b"PK\3\4", 1)
+    data[start + 7] |= 8
+    data[start + 30] = 0x92
+    path.write_bytes(data)
+    (picture,) = listed(path)
+    assert (picture.label, read(path, picture)) == (None, JPEG)
+
+
+def test_a_member_without_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("?"), JPEG)
+    data = path.read_bytes()
+    local, central = 30, data.index(b"PK\1\2") + 46
+    for name_length, name in ((central - 18, central), (26, local)):
+        data = data[:name_length] + b"\0\0" + data[name_length + 2 : name] + data[name + 1 :]
+    end = data.index(b"PK\5\6")
+    size, offset = struct.unpack_from("<LL", data, end + 12)
+    path.write_bytes(data[: end + 12] + struct.pack("<LL", size - 1, offset - 1) + data[end + 20 :])
+    (picture,) = listed(path)
+    assert read(path, picture) == JPEG
