@@ -1,4 +1,4 @@
-"""bulkinfer bench: measure this host, or tune the plan of threads for it."""
+"""bulkinfer bench: measure this host, tune the plan of threads for it, or run the benchmarks of a file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import Any
 
 from bulkinfer.bench.options import OF_TRAINING, BenchConfig
 from bulkinfer.commands.run_command import run_command
+from bulkinfer.commands.words import split_flag
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    is_spec = any(split_flag(word)[0] == "spec" for word in words)  # then plain words are names of its entries
+    positional, first_word = ("benchmark", "") if is_spec else ("", "data_dir")
     return run_command(
-        "bulkinfer bench", BenchConfig, _run, argv, first_word="data_dir", defaults_of=_defaults, uses_arrow=_uses_arrow
-    )
+        "bulkinfer bench", BenchConfig, _run, argv, positional=positional, first_word=first_word, defaults_of=_defaults,
+        uses_arrow=_uses_arrow,
+    )  # fmt: skip
 
 
 def _defaults(config: Any) -> Mapping[str, Any]:
@@ -23,10 +28,14 @@ def _defaults(config: Any) -> Mapping[str, Any]:
 
 
 def _uses_arrow(config: BenchConfig) -> bool:
-    return not config.data_only
+    return not (config.data_only or config.spec)
 
 
 def _run(config: BenchConfig) -> int:
+    if config.spec:
+        from bulkinfer.bench.spec.bench_spec import bench_spec
+
+        return bench_spec(config)
     if config.data_only:
         from bulkinfer.bench.training_input import bench_training_input
 
