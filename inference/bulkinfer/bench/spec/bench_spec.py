@@ -39,6 +39,8 @@ def bench_spec(config: BenchConfig) -> int:
     _report_plan(entries, lacking)
     if config.dry_run:
         return 0
+    if all(lacking.values()):
+        raise UsageError(f"none of the entries can run here: {entries[0].name} needs {', '.join(lacking[entries[0].name])}")
     loads = [os.getloadavg()]
     machine = machine_conditions(config, core_budget())
     conditions = {**machine, "is_quick": config.quick}

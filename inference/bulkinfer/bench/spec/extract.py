@@ -64,14 +64,14 @@ def _matches(regexp: str, text: str, folder: Path, place: Place) -> list[float]:
     found = re.findall(regexp, text)
     if not found:
         raise place.wrong(
-            f"the pattern {regexp!r} matches nothing of what the command printed, see {folder / STDOUT} and {STDERR}"
+            f"the pattern '{regexp}' matches nothing of what the command printed, see {folder / STDOUT} and {STDERR}"
         )
     numbers = []
     for match in found:
         try:
             numbers.append(float(match.strip().replace(",", "")))
         except ValueError:
-            raise place.wrong(f"the pattern {regexp!r} matches {match[:60]!r}, which is no number") from None
+            raise place.wrong(f"the pattern '{regexp}' matches {match[:60]!r}, which is no number") from None
     return numbers
 
 

@@ -1,6 +1,6 @@
 """A file of benchmarks: YAML in our form, or in that of the benchmark runner of examples-utils, which is the same but for keys.
 
-Entries stand at the top of the file or under `benchmarks`. What has no `cmd` and ends with `_options` is only referred to.
+Entries stand at the top of the file or under `benchmarks`. What ends with `_options` is no entry: others refer to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bulkinfer.bench.spec.commands import check_commands
 from bulkinfer.bench.spec.entry import Entry, Needs, Variant
 from bulkinfer.bench.spec.metrics import metrics_of
 from bulkinfer.bench.spec.variants import checked, variants_of
-from bulkinfer.errors import DamagedError, UsageError
+from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import safe_name
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
 from bulkinfer.types import printable_path
@@ -55,20 +55,16 @@ def read_spec(given: str, *, is_quick: bool) -> Spec:
         raise place.wrong("it is not UTF-8 text") from None
     except ValueError as error:
         raise place.wrong(f"it is not YAML that can be used: {error}") from None
-    except DamagedError as error:
-        raise UsageError(str(error)) from None
+    except UsageError as error:
+        raise UsageError(f"--spec: {error}: give a file of benchmarks") from None
     top = dictionary(content, place)
     if "benchmarks" in top and "cmd" not in dictionary(top["benchmarks"], place.below("benchmarks")):
         known_keys({name: 0 for name in top if not name.endswith("_options")}, {"benchmarks"}, place)
         top = top["benchmarks"]
-    names = [name for name, value in top.items() if not _is_options(name, value)]
+    names = [name for name in top if not name.endswith("_options")]
     if not names:
         raise place.wrong("it holds no entry: a name with a cmd below it")
     return Spec(path.resolve(), tuple(_entry(name, top[name], place.below(name), is_quick=is_quick) for name in names))
-
-
-def _is_options(name: str, value: Any) -> bool:
-    return name.endswith("_options") and not (isinstance(value, dict) and "cmd" in value)
 
 
 def _entry(name: str, value: Any, place: Place, *, is_quick: bool) -> Entry:
