@@ -15,11 +15,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     is_spec = any(split_flag(word)[0] == "spec" for word in words)  # then plain words are names of its entries
-    positional, first_word = ("benchmark", "") if is_spec else ("", "data_dir")
+    if is_spec:
+        return run_command("bulkinfer bench", BenchConfig, _run, argv, positional="benchmark", defaults_of=_defaults)
     return run_command(
-        "bulkinfer bench", BenchConfig, _run, argv, positional=positional, first_word=first_word, defaults_of=_defaults,
-        uses_arrow=_uses_arrow,
-    )  # fmt: skip
+        "bulkinfer bench", BenchConfig, _run, argv, first_word="data_dir", defaults_of=_defaults, uses_arrow=_uses_arrow
+    )
 
 
 def _defaults(config: Any) -> Mapping[str, Any]:
@@ -28,7 +28,7 @@ def _defaults(config: Any) -> Mapping[str, Any]:
 
 
 def _uses_arrow(config: BenchConfig) -> bool:
-    return not (config.data_only or config.spec)
+    return not config.data_only
 
 
 def _run(config: BenchConfig) -> int:

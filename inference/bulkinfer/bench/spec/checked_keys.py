@@ -20,7 +20,11 @@ class Place:
 
     def wrong(self, what: str) -> UsageError:
         """The error about the value at this place."""
-        return UsageError(escaped(f"{': '.join(self.names)}: {what}"))
+        return UsageError(_sentence(*self.names, what))
+
+
+def _sentence(*parts: str) -> str:
+    return escaped(": ".join(parts))
 
 
 def known_keys(value: Any, legal: Collection[str], place: Place) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bulkinfer.bench.spec.checked_keys import Place
 from bulkinfer.bench.spec.entry import BUILT_IN, Entry
+from bulkinfer.files.user_path import real_path
 
 _BRACES = re.compile(r"\{([A-Za-z_]\w*)\}", re.ASCII)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})", re.ASCII)
@@ -78,5 +79,5 @@ def folder_of(entry: Entry, spec: Path) -> tuple[Path, str]:
         return beside, ""
     place = beside / expanded(entry.location, environment_of(entry))
     if place.is_dir():
-        return place.resolve(), ""
+        return real_path(place), ""
     return beside, f"location is left out, since {place} is no folder: commands run in {beside}"

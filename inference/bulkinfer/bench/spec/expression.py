@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -21,8 +22,9 @@ _LONGEST = 1000  # characters
 
 def names_in(expr: str, place: Place) -> list[str]:
     """The figures that an expression uses. Raises UsageError if it is no arithmetic."""
-    names = _FIGURE.findall(expr)
-    _value(_tree(expr, place), [1.0] * len(names), place)
+    names: list[str] = _FIGURE.findall(expr)
+    with contextlib.suppress(ZeroDivisionError):  # of these made-up values
+        _value(_tree(expr, place), [1.0] * len(names), place)
     return names
 
 

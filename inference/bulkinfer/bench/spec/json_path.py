@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.bench.spec.checked_keys import Place
-from bulkinfer.errors import DamagedError, UsageError, first_line
+from bulkinfer.errors import DamagedError, first_line
 from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 
 _PART = re.compile(r"(?:\.|\A)(?P<name>[^.\[\]]+)|\[(?P<key>[^=\]]+)=(?P<text>[^\]]*)\]")
@@ -100,4 +100,4 @@ def read_below(folder: Path, pattern: str, place: Place) -> Any:
     except (ValueError, RecursionError) as error:
         raise place.wrong(f"{path} is not JSON ({first_line(error)})") from None
     except DamagedError as error:
-        raise UsageError(str(error)) from None
+        raise place.wrong(f"{error}: name another file, or let the command write less") from None

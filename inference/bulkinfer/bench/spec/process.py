@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bulkinfer.errors import os_error_sentence
+from bulkinfer.files.guarded import read_bytes
 from bulkinfer.host.number_text import duration_text, size_text
 from bulkinfer.host.process_setup import die_with_parent
 
@@ -25,6 +26,7 @@ MOST_OUTPUT_BYTES = 32 << 20  # of stdout, and of stderr
 _GRACE_S = 5.0  # from SIGTERM to SIGKILL
 _GRACE_AFTER_SIGNAL_S = 2.0  # the same where a signal has ended this process as well
 _PIECE_BYTES = 1 << 16
+_LAST_BYTES = 4096  # of stderr, in which its last line is looked for
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def run_limited(
         except OSError as error:
             return Ended(127, time.monotonic() - begin, f"it cannot be started ({os_error_sentence(error)})")
         try:
-            failure = _Pipes(process, out, err).copy(begin + timeout_s if timeout_s else None)
+            failure = _Pipes(process, out, err).copy(timeout_s)
             _end(process, _GRACE_S if failure else 0.0)
         except BaseException:
             _end(process, _GRACE_AFTER_SIGNAL_S)
@@ -76,15 +78,14 @@ class _Pipes:
             os.set_blocking(pipe.fileno(), False)
             self._selector.register(pipe, selectors.EVENT_READ, (file, name))
 
-    def copy(self, deadline: float | None) -> str:
-        """Returns why the command must be ended; empty if it has ended."""
-        begin = time.monotonic()
+    def copy(self, timeout_s: float) -> str:
+        """Returns why the command must be ended; empty if it has ended. A `timeout_s` of 0 is none."""
+        deadline = time.monotonic() + timeout_s
         try:
             while True:
-                left = None if deadline is None else deadline - time.monotonic()
+                left = deadline - time.monotonic() if timeout_s else None
                 if left is not None and left <= 0:
-                    assert deadline is not None
-                    return f"it took longer than its time-out of {duration_text(deadline - begin)}"
+                    return f"it took longer than its time-out of {duration_text(timeout_s)}"
                 events = self._selector.select(left)
                 has_ended = any(key.data is None for key, _ in events)
                 for key in list(self._selector.get_map().values()) if has_ended else [key for key, _ in events]:
@@ -134,7 +135,5 @@ def _of_exit_code(code: int, stderr: Path) -> str:
     if not code:
         return ""
     how = f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it ended with exit code {code}"
-    with stderr.open("rb") as file:
-        file.seek(max(0, stderr.stat().st_size - 4096))
-        lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    lines = read_bytes(stderr, MOST_OUTPUT_BYTES)[-_LAST_BYTES:].decode("utf-8", "replace").strip().splitlines()
     return f"{how}: {lines[-1].strip()[:300]}" if lines else how

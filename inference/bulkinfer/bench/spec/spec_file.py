@@ -18,6 +18,7 @@ from bulkinfer.bench.spec.variants import checked, variants_of
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import safe_name
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
+from bulkinfer.files.user_path import real_path
 from bulkinfer.types import printable_path
 
 _OURS = {
@@ -64,7 +65,7 @@ def read_spec(given: str, *, is_quick: bool) -> Spec:
     names = [name for name in top if not name.endswith("_options")]
     if not names:
         raise place.wrong("it holds no entry: a name with a cmd below it")
-    return Spec(path.resolve(), tuple(_entry(name, top[name], place.below(name), is_quick=is_quick) for name in names))
+    return Spec(real_path(path), tuple(_entry(name, top[name], place.below(name), is_quick=is_quick) for name in names))
 
 
 def _entry(name: str, value: Any, place: Place, *, is_quick: bool) -> Entry:

@@ -40,9 +40,11 @@ def page(title: str, conditions: list[str], results: Mapping[str, Mapping[str, A
     lines = [f"# {title}", "", *(f"- {_cell(line)}" for line in conditions)]
     for name, result in results.items():
         lines += ["", f"## {name}", ""]
-        lines += table_of(name, result) if any(result["figures"].values()) else []
+        if any(result["figures"].values()):
+            lines += [*table_of(name, result), ""]
         if result["reason"]:
-            lines += ["", f"{result['status']}: {_cell(result['reason'])}"]
+            lines += [f"{result['status']}: {_cell(result['reason'])}", ""]
+        lines.pop()
     return "\n".join(lines) + "\n"
 
 
