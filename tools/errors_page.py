@@ -37,6 +37,7 @@ ROOMS = {
     "records": "Pictures and partitions: partition_dataset",
     "results": "Results, and verify",
     "runtime": "Devices and ONNX Runtime",
+    "serve": "serve and request",
     "stores": "Buckets and web servers",
     "train": "train and validate",
     "worker": "Workers and predictors",
@@ -49,7 +50,8 @@ words of the message around them.
 
 The first column says what happened and where, as the command prints it. The second is how the command ends: exit code 2 means
 that the command line or what it names is wrong and nothing was started, 1 that the work could not be done or finished; "a row"
-is an error row of one picture, which ends nothing. The third says what to do.
+is an error row of one picture, which ends nothing; "a reply" is what `bulkinfer serve` answers a request with. The third says
+what to do.
 
 Errors of the operating system (a full disk, a missing permission) name the file and end with exit code 1: correct the reason,
 and type the same command again. So do limits of memory and threads, which name `ulimit -v` or `ulimit -u`. A signal ends a
@@ -57,6 +59,14 @@ command with one sentence and exit code 130 (SIGINT), 143 (SIGTERM) or 129 (SIGH
 while Python itself starts, SIGINT still gives a traceback of Python.
 
 This page is made from the source by `python -m tools.errors_page`."""
+
+
+ENDINGS = {  # of classes that do not end as those that they inherit from
+    "UsageError": "2",
+    "RecordError": "a row",
+    "StoppedError": "128 + signal",
+    "RefusedError": "a reply",
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ def endings() -> dict[str, str]:
     found, names = {"BulkinferError": "1"}, ["BulkinferError"]
     for name in names:
         for one in [one for one, of in bases.items() if name in of]:
-            found[one] = {"UsageError": "2", "RecordError": "a row", "StoppedError": "128 + signal"}.get(one, found[name])
+            found[one] = ENDINGS.get(one, found[name])
             names.append(one)
     return found
 
@@ -158,7 +168,8 @@ def label(value: ast.expr) -> str:
 VERBS = (
     "give|use|run|leave|put|remove|choose|name|install|pip|make|move|fetch|export|keep|repair|lower|start|continue|convert|store|"
     "save|free|raise|open|set|wait|call|correct|restore|copy|take|replace|bring|place|adopt|bulkinfer|get_model|add|try|"
-    "unpack|legal are|infer_launch|partition_dataset|nearest|did you mean|the choices are|it must|must|known|so |it can only"
+    "unpack|send|ask for|write one|"
+    "legal are|infer_launch|partition_dataset|nearest|did you mean|the choices are|it must|must|known|so |it can only"
 )
 _PROGRAMS = ("bulkinfer", "get_model", "infer_launch", "partition_dataset", "pip")
 ADVICE = re.compile(rf"(?:: |; |, (?!known|must|so |nearest))(?=(?:{VERBS})\b(?! gives| did))")

@@ -17,12 +17,13 @@ from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 
-# In this order each finds what it needs. get_dataset is left out: it downloads.
+# In this order each finds what it needs. get_dataset is left out, as it downloads, and serve, which ends by a signal.
 TYPED = (
     *("get_model", "partition_dataset", "infer_launch", "bulkinfer run", "bulkinfer verify", "bulkinfer retry"),
     *("bulkinfer show", "bulkinfer rows", "bulkinfer score", "bulkinfer compare", "bulkinfer report", "bulkinfer watch"),
     *("bulkinfer jobs", "bulkinfer merge", "bulkinfer seal", "bulkinfer bench", "bulkinfer train", "bulkinfer average"),
-    *("bulkinfer validate", "bulkinfer doctor", "bulkinfer completion", "bulkinfer clean"),
+    *("bulkinfer validate", "bulkinfer doctor", "bulkinfer completion", "bulkinfer request"),
+    *("bulkinfer clean",),
 )
 
 

@@ -36,6 +36,7 @@ PLACES = {
     "boto3": set(),
     "urllib3": {"stores"},
     "ray": {"launch"},
+    **{name: {"serve"} for name in ("starlette", "uvicorn", "httptools", "grpc", "orjson", "prometheus_client")},
     "tensorflow": set(),
 }
 

@@ -83,6 +83,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "bulkinfer bench photos --model_name efficientnet_lite0 --seconds 1 --rounds 1",
         "bulkinfer bench photos --model_name efficientnet_lite0 --tune --tune_s 40",
     ),
+    "bulkinfer serve": (
+        "bulkinfer serve efficientnet_lite0",
+        "bulkinfer serve efficientnet_lite0 --port 9000 --grpc_port -1 --max_wait_ms 10",
+    ),
+    "bulkinfer request": (
+        "bulkinfer request efficientnet_lite0 --num_images 20",
+        "bulkinfer request efficientnet_lite0 --protocol rest --data_dir photos --batch_size 4 --num_images 20",
+    ),
     "bulkinfer get_dataset": (
         "bulkinfer get_dataset mnist",
         "bulkinfer get_dataset cifar10 --data_dir data",

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from bulkinfer.commands.after_launch import has_rows, print_next
+from bulkinfer.commands.missing_network import make_missing_network
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import RunConfig
 from bulkinfer.host.console import say
-from bulkinfer.host.process_setup import hide_pandas, hide_wandb, spin_briefly
+from bulkinfer.host.process_setup import hide_pandas
 from bulkinfer.host.stop_signals import is_own_process
 
 
@@ -71,7 +72,6 @@ def _make_missing_network(config: RunConfig) -> None:
     Raises UsageError if there are no pictures, before anything is made, or the name is none; RunError that names the command
     to type if a package is missing.
     """
-    from bulkinfer.config import GetModelConfig
     from bulkinfer.files.addresses import address_of
     from bulkinfer.model.card import CARD
     from bulkinfer.model.names import named_folder
@@ -79,24 +79,12 @@ def _make_missing_network(config: RunConfig) -> None:
 
     if config.input == "pictures":
         resolve_data_dir(config.data_dir, config.command)
-    if address_of(config.model_path):  # nothing is published in a store unless that is asked for
-        return
-    if (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
+    if address_of(config.model_path) or (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
         return
     from bulkinfer.launch.plan import check_at_once
-    from bulkinfer.zoo import find
 
     check_at_once(config)
-    find(config.model_name)  # a wrong name is refused before anything is said to be made
-    say(f"model: {config.model_name} is not in {config.model_path}: it is made first, as get_model does")
-    spin_briefly()
-    hide_wandb()
-    from bulkinfer.export.get_model import make_network
-
-    made = make_network(
-        GetModelConfig(model_name=config.model_name, model_path=config.model_path, batch_size=config.batch_size)
-    )
-    say(f"model: {made.folder} exported and checked in {made.seconds:.1f} s, licence: {made.card.licence}")
+    make_missing_network(config.model_name, config.model_path, config.batch_size)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ EXTRAS = {
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "ray": "ray",
+    **dict.fromkeys(("starlette", "uvicorn", "httptools", "grpc", "google", "orjson", "prometheus_client"), "serve"),
     "pretrainedmodels": "zoo",
     "six": "zoo",
     "munch": "zoo",

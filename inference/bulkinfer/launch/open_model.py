@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.files.addresses import address_of
 from bulkinfer.files.user_path import user_path
-from bulkinfer.host.cores import core_budget
-from bulkinfer.launch.auto.choose import settle
+from bulkinfer.host.cores import ThreadPlan, core_budget
+from bulkinfer.launch.auto.choose import Settled, settle
 from bulkinfer.launch.graph_cache import with_cached_graph
 from bulkinfer.launch.plan import open_network
 from bulkinfer.model.card import CARD
 from bulkinfer.model.names import named_folder
 from bulkinfer.results.rows import task_for
 from bulkinfer.runtime.devices import plan_workers
+from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.worker.loader import Limits
 from bulkinfer.worker.predictor import Predictor
 from bulkinfer.worker.protocol import session_spec
@@ -74,13 +75,29 @@ def open_model(
         precision=precision,
         **settings,
     )
+    found = decide(replace(config, num_devices=1))
+    card = found.settled.model.card
+    task = task_for(card, config.save, config.top_k, found.settled.model.sidecar.outputs, config.save_precision)
+    return Predictor(card, found.session, task, found.limits, found.plan.num_workers)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a launch of a config would run in its workers: network, devices, threads, and the session on the first device."""
+
+    settled: Settled
+    plan: ThreadPlan
+    session: SessionSpec
+    limits: Limits
+
+
+def decide(config: LaunchConfig) -> Decided:
+    """Settle device and precision, and plan the threads. Raises what open_model raises, before anything is opened."""
     settled = settle(open_network(config))
-    plan = plan_workers(replace(config, num_devices=1), settled.choice, core_budget())
-    card = settled.model.card
-    task = task_for(card, config.save, config.top_k, settled.model.sidecar.outputs, config.save_precision)
-    limits = Limits(config.max_pixels, config.max_file_bytes, card.recipe.reduce_to(config.decode))
+    plan = plan_workers(config, settled.choice, core_budget())
+    limits = Limits(config.max_pixels, config.max_file_bytes, settled.model.card.recipe.reduce_to(config.decode))
     session = with_cached_graph(session_spec(config, settled.model.graph, settled.choice, plan), settled.model, workers=1)
-    return Predictor(card, session, task, limits, plan.num_workers)
+    return Decided(settled, plan, session, limits)
 
 
 def _place(model: str | os.PathLike[str], model_path: str) -> tuple[str, str]:

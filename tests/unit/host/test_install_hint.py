@@ -15,7 +15,7 @@ from bulkinfer.runtime.providers import PROVIDERS
 
 from tests.rules.source import PACKAGE, ROOT
 
-_NAMES = {"yaml": "pyyaml"}  # of a module on the package index, where it differs
+_NAMES = {"grpc": "grpcio", "google": "protobuf", "yaml": "pyyaml"}  # of a module on the package index, where it differs
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OPTIONAL = PROJECT["optional-dependencies"]
 

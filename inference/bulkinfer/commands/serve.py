@@ -1,0 +1,26 @@
+"""bulkinfer serve NAME...: networks behind the Open Inference Protocol, until a signal comes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from bulkinfer.commands.run_command import run_command
+from bulkinfer.serve.options import ServeConfig
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: 0 if all that was accepted is answered, else 1."""
+    return run_command("bulkinfer serve", ServeConfig, _run, argv, positional="model_name", uses_arrow=True)
+
+
+def _run(config: ServeConfig) -> int:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else every client that does something wrong writes to the log
+    from bulkinfer.serve.server import serve
+
+    return serve(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""bulkinfer request: sends pictures to a server, and measures."""

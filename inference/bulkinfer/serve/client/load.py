@@ -1,0 +1,157 @@
+"""Threads that send requests and time the answers."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bulkinfer.serve.client.payloads import Payloads
+from bulkinfer.serve.client.server_facts import Client, ServerError
+from bulkinfer.serve.messages import Reply, Request
+from bulkinfer.serve.options import RequestConfig
+
+_CLASSES = "class_ids"
+
+
+@dataclass
+class Measured:
+    """What was measured: the time of each answer (seconds), in the order in which they came; seconds from first to last.
+
+    `failed` counts the requests without an answer by the reason. With labels, `checked` pictures had one, `right` of them the
+    first class. `cpu_s` is the processor time of this process.
+    """
+
+    latencies_s: list[float] = field(default_factory=list)
+    pictures: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    checked: int = 0
+    right: int = 0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+def send(
+    config: RequestConfig,
+    clients: list[list[Client]],
+    payloads: Payloads,
+    outputs: tuple[str, ...],
+    is_right: Callable[[int, str], bool],
+    say: Callable[[str], None],
+) -> Measured:
+    """Send what `config` says, after its warm-up; `say` gets the lines of --verbose.
+
+    `clients` are those of each thread, one for each request that it may have under way.
+
+    `outputs` are asked for; `is_right(class id, label)` judges a first class.
+    """
+    load = _Load(config, payloads, outputs, is_right, say)
+    threads = [
+        threading.Thread(
+            target=load.run, args=(thread, stream, len(own), client), name=f"request-{thread}-{stream}", daemon=True
+        )
+        for thread, own in enumerate(clients)
+        for stream, client in enumerate(own)
+    ]
+    load.ready = threading.Barrier(len(threads) + 1)
+    for thread in threads:
+        thread.start()
+    load.ready.wait()  # all are warm
+    began_cpu_s, load.began = time.process_time(), time.perf_counter()
+    load.ready.wait()
+    for thread in threads:
+        thread.join()
+    if load.error is not None:
+        raise load.error
+    load.measured.wall_s = time.perf_counter() - load.began
+    load.measured.cpu_s = time.process_time() - began_cpu_s
+    return load.measured
+
+
+class _Load:
+    def __init__(
+        self,
+        config: RequestConfig,
+        payloads: Payloads,
+        outputs: tuple[str, ...],
+        is_right: Callable[[int, str], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        self._config, self._payloads, self._outputs, self._is_right, self._say = config, payloads, outputs, is_right, say
+        self.measured = Measured()
+        self.error: BaseException | None = None
+        self.ready = threading.Barrier(1)
+        self.began = 0.0
+        self._lock = threading.Lock()
+
+    def run(self, thread: int, stream: int, streams: int, client: Client) -> None:
+        """Requests stream, stream + streams, ... of a thread."""
+        config = self._config
+        try:
+            for number in range(config.warm_up):
+                self._warm_up(client, number)
+        except BaseException as error:  # send raises it
+            self.error = error
+        self.ready.wait()
+        self.ready.wait()
+        if self.error is not None:
+            return
+        try:
+            due_s, times = 0.0, random.Random(f"{config.seed} {thread} {stream}")
+            for number in range(stream, config.num_requests, streams):
+                if config.rate:  # at random times of its own, so that a slow answer hides no later ones
+                    due_s += times.expovariate(config.rate / (config.num_threads * streams))
+                    time.sleep(max(0.0, self.began + due_s - time.perf_counter()))
+                self._time(client, thread, number, self.began + due_s if config.rate else time.perf_counter())
+        except BaseException as error:  # send raises it
+            self.error = error
+
+    def _warm_up(self, client: Client, number: int) -> None:
+        try:
+            client.infer(self._request(number, number, self._config.batch_size))
+        except ServerError as error:
+            raise ServerError(error.status, f"the server does not answer the first request: {error}") from None
+
+    def _request(self, number: int, first: int, count: int) -> Request:
+        return Request(self._config.model_name, "", str(number), (self._payloads.tensor(first, count),), self._outputs)
+
+    def _time(self, client: Client, thread: int, number: int, since: float) -> None:
+        config = self._config
+        offset = number * config.batch_size
+        first, count = thread * config.num_images + offset, min(config.batch_size, config.num_images - offset)
+        request = self._request(number, first, count)
+        try:
+            reply = client.infer(request)
+        except ServerError as error:
+            with self._lock:
+                self.measured.failed[str(error)] += 1
+            return
+        latency_s = time.perf_counter() - since
+        checked, right = self._judge(reply, first, count)
+        with self._lock:
+            self.measured.latencies_s.append(latency_s)
+            self.measured.pictures += count
+            self.measured.checked += checked
+            self.measured.right += right
+        if config.verbose:
+            self._say(f"thread {thread}, request {number}: {count} picture(s), {1000 * latency_s:.2f} ms")
+
+    def _judge(self, reply: Reply, first: int, count: int) -> tuple[int, int]:
+        """How many pictures of the reply have a label, and how many of these the first class is right for."""
+        if not self._payloads.labels:
+            return 0, 0
+        values = next(tensor.values for tensor in reply.outputs if tensor.name == _CLASSES)
+        found = [
+            (int(row[0]), label)
+            for row, index in zip(values, self._payloads.indices(first, count), strict=True)
+            if (label := self._payloads.labels[index])
+        ]
+        return len(found), sum(self._is_right(number, label) for number, label in found)
+
+
+def wanted_outputs(known: list[str]) -> tuple[str, ...]:
+    """The outputs to ask for, of those of the server: the classes and their scores, else the first one."""
+    return tuple(name for name in (_CLASSES, "scores") if name in known) or tuple(known[:1])
