@@ -46,7 +46,7 @@ def serve(config: ServeConfig, parse_job: Parse) -> int:
     RunError if a network cannot run. `parse_job` makes the config of a job out of words of infer_launch.
     """
     if not config.model_name and not config.jobs:
-        raise UsageError(f"no network named: give one, as in {COMMAND} efficientnet_lite0")
+        raise UsageError(f"no network named: give one, as in {COMMAND} efficientnet_lite0, or a folder of jobs with --jobs")
     token, tls = read_token(config.token_file), read_tls(config)
     with contextlib.ExitStack() as opened:
         # before networks are opened, which takes seconds: a port that is taken is said at once

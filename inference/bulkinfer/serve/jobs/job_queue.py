@@ -75,23 +75,20 @@ class JobQueue:
 
     def __init__(self, path: Path) -> None:
         """Open the file, or make it. Raises RunError if it is damaged or from a newer version."""
-        self._turn = threading.Lock()
+        self._turn, self._shown = threading.Lock(), printable_path(path)
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
-            self._prepare(path)
-        except sqlite3.DatabaseError as error:
-            raise RunError(
-                f"{printable_path(path)} cannot be used ({first_line(error)}): restore it from a backup, or move it away to "
-                "begin an empty queue"
-            ) from None
+            self._prepare()
+        except sqlite3.Error as error:
+            raise self._failure(error) from None
 
-    def _prepare(self, path: Path) -> None:
+    def _prepare(self) -> None:
         with self._transaction() as cursor:
             (version,) = cursor.execute("PRAGMA user_version").fetchone()
             if version > _VERSION:
-                raise RunError(f"{printable_path(path)} is from a newer version of bulkinfer: install that version")
+                raise RunError(f"{self._shown} is from a newer version of bulkinfer: install that version")
             if not version:
                 for statement in filter(str.strip, _TABLE.split(";")):
                     cursor.execute(statement)
@@ -205,16 +202,24 @@ class JobQueue:
         """All of the block, or nothing of it."""
         with self._turn:
             cursor = self._connection.cursor()
-            cursor.execute("BEGIN IMMEDIATE")
             try:
+                cursor.execute("BEGIN IMMEDIATE")
                 yield cursor
                 cursor.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 if self._connection.in_transaction:
                     cursor.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise self._failure(error) from None
                 raise
             finally:
                 cursor.close()
+
+    def _failure(self, error: sqlite3.Error) -> RunError:
+        return RunError(
+            f"{self._shown} cannot be used ({first_line(error)}): make room, or restore it from a backup; moved away, it "
+            "leaves an empty queue"
+        )
 
 
 def _job(row: tuple[Any, ...]) -> Job:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,11 @@ _TICKET_S = 60.0  # in which the address of a report must be opened
 class JobService:
     """The jobs of one folder; for one event loop."""
 
-    def __init__(self, folder: Path, settings: JobSettings, queue: JobQueue, parse: Parse) -> None:
+    def __init__(
+        self, folder: Path, settings: JobSettings, queue: JobQueue, parse: Parse, check_lock: Callable[[], None]
+    ) -> None:
         self.folder, self.settings, self._queue, self._parse = folder, settings, queue, parse
-        self.runner = Runner(queue, self._folder_of, self._words)
+        self.runner = Runner(queue, self._folder_of, self._words, check_lock)
         self._ending, self._watched = asyncio.Event(), 0
         self._output = CommandOutput(_MOST_READ)
         self._tickets: dict[str, tuple[str, str, float]] = {}  # ticket -> user, id of the job, end
@@ -194,10 +196,10 @@ def open_jobs(folder_name: str, parse: Parse) -> Iterator[JobService]:
     if not folder.is_dir():
         raise UsageError(f"--jobs {printable_path(folder)} is no folder: make it, and write its jobs.toml")
     settings = read_settings(folder)
-    with output_lock(folder, flag="--jobs"), contextlib.closing(JobQueue(folder / QUEUE_FILE)) as queue:
+    with output_lock(folder, flag="--jobs") as lease, contextlib.closing(JobQueue(folder / QUEUE_FILE)) as queue:
         counts = queue.counts()
         log.info(
             f"jobs: {len(settings.users)} user(s), {counts.get(QUEUED, 0)} job(s) queued"
             + (", 1 continues" if counts.get(RUNNING) else "")
         )
-        yield JobService(folder, settings, queue, parse)
+        yield JobService(folder, settings, queue, parse, lease.check)

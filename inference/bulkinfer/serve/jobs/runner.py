@@ -34,10 +34,19 @@ _END_BYTES = 1 << 16  # of the file of errors, that are read
 
 
 class Runner:
-    """`words(job)` are those of its infer_launch; they raise InvalidError if it must not run any more. For one event loop."""
+    """For one event loop. `words(job)` are those of its infer_launch; InvalidError says that it must not run any more.
 
-    def __init__(self, queue: JobQueue, folder_of: Callable[[str], Path], words: Callable[[Job], list[str]]) -> None:
-        self._queue, self._folder_of, self._words = queue, folder_of, words
+    `check_lock()` raises if another service has taken over the folder.
+    """
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        folder_of: Callable[[str], Path],
+        words: Callable[[Job], list[str]],
+        check_lock: Callable[[], None],
+    ) -> None:
+        self._queue, self._folder_of, self._words, self._check_lock = queue, folder_of, words, check_lock
         self._changed = asyncio.Event()  # a job came, or the service ends
         self._is_ending = False
         self._job_id, self._cancelled = "", set[str]()  # the job that is being worked at; those whose launcher has to stop
@@ -45,9 +54,10 @@ class Runner:
         self._killer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Work at jobs until the service ends. Raises what is wrong with the queue itself."""
+        """Work at jobs until the service ends. Raises RunError if the queue or its folder is lost."""
         while not self._is_ending:
             self._changed.clear()
+            await asyncio.to_thread(self._check_lock)
             job = await asyncio.to_thread(self._queue.take)
             if job is None:
                 await self._changed.wait()

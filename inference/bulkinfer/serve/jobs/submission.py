@@ -32,7 +32,7 @@ _COMMENTS = ("#", "//")
 
 
 def options_of(body: bytes, is_json: bool, parse: Parse, settings: JobSettings, results_of: ResultsOf) -> dict[str, Any]:
-    """The options of a job that differ from the defaults of infer_launch, places in them as they are stored.
+    """The network of a job, and its options that differ from the defaults of infer_launch, with real paths.
 
     Raises InvalidError for what is no such options, for options that the service sets itself, and for places that jobs may not
     read.
@@ -42,7 +42,8 @@ def options_of(body: bytes, is_json: bool, parse: Parse, settings: JobSettings, 
     except UsageError as error:
         raise InvalidError(str(error)) from None
     given = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    options = {field.name: given[field.name] for field in dataclasses.fields(config) if given[field.name] != field.default}
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    options = {name: value for name, value in given.items() if value != defaults[name] or name == "model_name"}
     check_options(config, options, settings)
     for name in ("data_dir", "labels"):
         if options.get(name, _LABEL_WORDS[0]) not in _LABEL_WORDS:

@@ -82,7 +82,7 @@ def json_answer(content: Any, status: int = 200, headers: dict[str, str] | None 
 
 
 async def _no_path(request: HttpRequest, _error: Exception) -> Response:
-    text = f"{request.method} {request.url.path} is no path of the Open Inference Protocol v2 that is served here"
+    text = f"{request.method} {request.url.path} is not served here"
     return json_answer({"error": text}, Reason.NOT_FOUND.http_status)
 
 

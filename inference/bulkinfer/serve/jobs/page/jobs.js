@@ -63,8 +63,7 @@ function rowOf(job) {
   const actions = made("td", "", "actions");
   if (job.progress) actions.append(button("Report", () => openReport(job.id)));
   if (!job.has_ended && !job.is_cancel_asked) actions.append(" ", button("Cancel", () => cancel(job.id)));
-  const network = job.options.model_name || "resnext101_32x4d";
-  row.append(made("td", job.id), made("td", network), made("td", job.options.data_dir), state, progressOf(job),
+  row.append(made("td", job.id), made("td", job.options.model_name), made("td", job.options.data_dir), state, progressOf(job),
     made("td", job.submitted.replace("T", " ").replace("Z", " UTC")), actions);
   return row;
 }
