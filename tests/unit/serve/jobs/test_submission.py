@@ -61,8 +61,8 @@ def test_json_and_a_flag_file_are_the_same_job(settings: JobSettings, tmp_path: 
 
 def test_the_command_has_the_options(settings: JobSettings, tmp_path: Path) -> None:
     found = submitted(
-        {"data_dir": "s3://bucket/x y,z", "model_name": "tiny", "limit": 3, "save": ["topk", "logits"], "skip_done": ["earlier"],
-         "labels": "folders", "allow_cpu_nodes": True},
+        {"data_dir": "s3://bucket/x y,z", "model_name": "tiny", "limit": 3, "save": ["topk", "logits"],
+         "skip_done": ["earlier"], "labels": "folders", "allow_cpu_nodes": True},
         settings,
     )  # fmt: skip
     config = _parse_job(words_of(found, tmp_path / "job", settings, results_of))

@@ -18,7 +18,9 @@ def test_the_user_is_found(name: str, scheme: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["", "Bearer", "Bearer ", "Bearer token of eve", "token of ann", "Basic token of ann", f"Bearer {USERS['ann']}", "Bearer é\udcff"]
+    "header",
+    ["", "Bearer", "Bearer ", "Bearer token of eve", "token of ann", "Basic token of ann", f"Bearer {USERS['ann']}",
+     "Bearer é\udcff"],
 )  # fmt: skip
 def test_others_are_refused(header: str) -> None:
     with pytest.raises(RefusedError, match="Authorization: Bearer TOKEN") as refusal:
