@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.serve.options import ServeConfig
+
+if TYPE_CHECKING:
+    from bulkinfer.config import LaunchConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,6 +30,7 @@ def _run(config: ServeConfig) -> int:
 def _parse_job(words: list[str]) -> LaunchConfig:
     """The config of a job that is submitted as words of infer_launch. Raises UsageError."""
     from bulkinfer.commands.parse import HelpRequested, parse
+    from bulkinfer.config import LaunchConfig
 
     try:
         return parse(LaunchConfig.command, LaunchConfig, words)

@@ -20,7 +20,6 @@ from bulkinfer.serve.jobs.command_output import CommandOutput
 from bulkinfer.serve.jobs.folders import LOGS, QUEUE_FILE, RESULTS, job_folder
 from bulkinfer.serve.jobs.job_queue import QUEUED, RUNNING, Job, JobQueue
 from bulkinfer.serve.jobs.job_view import job_view
-from bulkinfer.serve.jobs.places import require_listed
 from bulkinfer.serve.jobs.runner import Runner
 from bulkinfer.serve.jobs.settings import JobSettings, read_settings
 from bulkinfer.serve.jobs.submission import Parse, options_of, words_of
@@ -174,10 +173,6 @@ class JobService:
         return None if found is None else job_folder(self.folder, job_id) / RESULTS
 
     def _words(self, job: Job) -> list[str]:
-        """The words of its launcher. Raises InvalidError if it may not read its places any more."""
-        for name in ("data_dir", "labels"):
-            if "/" in (place := job.options.get(name, "")):
-                require_listed(place, name, self.settings.data)
         return words_of(job.options, self._folder_of(job.id), self.settings, lambda job_id: self._results_of(job.user, job_id))
 
 

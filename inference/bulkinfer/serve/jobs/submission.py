@@ -45,12 +45,16 @@ def options_of(body: bytes, is_json: bool, parse: Parse, settings: JobSettings, 
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     options = {name: value for name, value in given.items() if value != defaults[name] or name == "model_name"}
     check_options(config, options, settings)
-    for name in ("data_dir", "labels"):
-        if options.get(name, _LABEL_WORDS[0]) not in _LABEL_WORDS:
-            options[name] = require_listed(options[name], name, settings.data)
+    options |= _listed_places(options, settings)
     for place in options.get("skip_done", ()):
         _require_done(place, settings, results_of)
     return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+
+
+def _listed_places(options: Mapping[str, Any], settings: JobSettings) -> dict[str, str]:
+    """The options that name a place to read, with its real path or address. Raises InvalidError if a job may not read it."""
+    names = ["data_dir"] + (["labels"] if options.get("labels", _LABEL_WORDS[0]) not in _LABEL_WORDS else [])
+    return {name: require_listed(options[name], name, settings.data) for name in names}
 
 
 def check_options(config: LaunchConfig, options: Mapping[str, Any], settings: JobSettings) -> None:
@@ -119,7 +123,11 @@ def _lines(body: bytes) -> list[str]:
 
 
 def words_of(options: Mapping[str, Any], folder: Path, settings: JobSettings, results_of: ResultsOf) -> list[str]:
-    """The words of infer_launch for a job whose files lie in `folder`."""
+    """The words of infer_launch for a job whose files lie in `folder`.
+
+    Raises InvalidError if it may not read its places any more: settings and links may have changed since it was submitted.
+    """
+    options = {**options, **_listed_places(options, settings)}
     words = [f"--output={folder / RESULTS}", f"--log_path={folder / LOGS}", f"--model_path={settings.models}"]
     if options.get("engine") == "ray":
         words.append(f"--ray_address={settings.ray_address}")

@@ -82,6 +82,16 @@ def test_ray_is_that_of_the_service(settings: JobSettings, tmp_path: Path) -> No
     assert (config.engine, config.ray_address) == ("ray", "head:6379")
 
 
+def test_places_are_checked_again_at_each_start(settings: JobSettings, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "inner").mkdir()
+    found = submitted({"data_dir": f"{tmp_path}/photos/inner", "model_name": "tiny"}, settings)
+    assert f"--data_dir={tmp_path}/photos/inner" in words_of(found, tmp_path, settings, results_of)
+    (tmp_path / "photos" / "inner").rmdir()
+    (tmp_path / "photos" / "inner").symlink_to("/etc")
+    with pytest.raises(InvalidError, match=r"data_dir .* is not in a folder or store"):
+        words_of(found, tmp_path, settings, results_of)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -97,6 +107,7 @@ def test_ray_is_that_of_the_service(settings: JobSettings, tmp_path: Path) -> No
         ({"data_dir": ""}, "data_dir is missing"),
         ({"data_dir": "/etc"}, "data_dir /etc is not in a folder or store that jobs may read"),
         ({"data_dir": "photos"}, "data_dir photos is a relative path"),
+        ({"data_dir": "folders"}, "data_dir folders is a relative path"),
         ({"data_dir": "s3//bucket"}, "data_dir begins with 's3//'"),
         ({"labels": "/etc/passwd"}, "labels /etc/passwd is not in"),
         ({"skip_done": ["/etc"]}, "skip_done /etc is not in"),
