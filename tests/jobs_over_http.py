@@ -20,12 +20,12 @@ ENDED = ("done", "failed", "cancelled")
 
 
 def write_home(home: Path, *, photos: int = 20, **settings: object) -> Path:
-    """The network tiny in models/, pictures in photos/, and queue/jobs.toml, which allows them to ann and bob."""
+    """The network tiny in models/, pictures in photos/, and queue/jobs.toml, which allows them, and many/, to ann and bob."""
     write_tiny_model(home / "models", batch_sizes=(4,))
     write_photos(home / "photos", photos)
     (home / "queue").mkdir()
     lines = [
-        'data = ["../photos"]',
+        'data = ["../photos", "../many"]',
         'models = "../models"',
         *(f"{name} = {value}" for name, value in settings.items()),
         "[users]",

@@ -21,6 +21,7 @@ from tests import pictures
 from tests.commands import records, run_here, run_installed, wait_until_gone
 from tests.forms import long
 from tests.jobs_over_http import NETWORK, ask, ended, events, launchers, submit, token, wait_for_launcher, write_home
+from tests.models import write_tiny_model
 from tests.pages import blocks
 from tests.rules.source import ROOT
 from tests.serving import Server, serving
@@ -160,7 +161,7 @@ def test_a_failed_job_says_why(home: Path, server: Server) -> None:
 @pytest.fixture
 def many(home: Path) -> dict[str, object]:
     """A job that takes long: a picture under many names."""
-    folder = home / "photos" / "many"
+    folder = home / "many"
     folder.mkdir(exist_ok=True)
     (folder / "0.jpg").write_bytes(pictures.jpeg(1500, 1500, 0))
     for number in range(1, 2000):
@@ -252,7 +253,7 @@ def test_the_page_of_the_documents_says_what_works(tmp_path: Path) -> None:
     assert len(blocks_of) == 5
     home = write_home(tmp_path)
     shutil.rmtree(home / "queue")
-    (home / "models" / "tiny").rename(home / "models" / "efficientnet_lite0")
+    write_tiny_model(home / "models", "efficientnet_lite0", batch_sizes=(6,))
     type_in(blocks_of[0], home)
     with serving(home, *JOBS) as server:
         for block in blocks_of[1:3]:

@@ -39,16 +39,21 @@ def options_of(body: bytes, is_json: bool, parse: Parse, settings: JobSettings, 
     """
     try:
         config = _from_json(body) if is_json else parse(_lines(body))
+        options = _given(config)
+        check_options(config, options, settings)
+        _require_network(config.model_name, settings.models)
     except UsageError as error:
-        raise InvalidError(str(error)) from None
-    given = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    defaults = {field.name: field.default for field in dataclasses.fields(config)}
-    options = {name: value for name, value in given.items() if value != defaults[name] or name == "model_name"}
-    check_options(config, options, settings)
+        raise InvalidError(f"the job: {error}") from None
     options |= _listed_places(options, settings)
     for place in options.get("skip_done", ()):
         _require_done(place, settings, results_of)
     return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+
+
+def _given(config: LaunchConfig) -> dict[str, Any]:
+    """The options with other values than their defaults, and the network."""
+    values = {field.name: (getattr(config, field.name), field.default) for field in dataclasses.fields(config)}
+    return {name: value for name, (value, default) in values.items() if value != default or name == "model_name"}
 
 
 def _listed_places(options: Mapping[str, Any], settings: JobSettings) -> dict[str, str]:
@@ -58,7 +63,7 @@ def _listed_places(options: Mapping[str, Any], settings: JobSettings) -> dict[st
 
 
 def check_options(config: LaunchConfig, options: Mapping[str, Any], settings: JobSettings) -> None:
-    """Raises InvalidError for options that a job may not have here, or lacks, and for a network that is not there."""
+    """Raises InvalidError for options that a job may not have here, or lacks."""
     if taken := [name for name in _OF_SERVICE if name in options]:
         raise InvalidError(f"{taken[0]} is set by the service: leave it out")
     if empty := [name for name in _WITHOUT_ROWS if name in options]:
@@ -71,18 +76,15 @@ def check_options(config: LaunchConfig, options: Mapping[str, Any], settings: Jo
         raise InvalidError("engine ray: this service has no Ray cluster: leave it out")
     if odd := [item for name in ("save", "skip_done") for item in getattr(config, name) if "," in item or item[:1] == "-"]:
         raise InvalidError(f"{odd[0]!r} in a list has a comma, or begins with -: give another name")
-    _require_network(config.model_name, settings.models)
 
 
 def _require_network(name: str, models: str) -> None:
+    """Raises InvalidError for a network that is not there, UsageError for what is no name of one."""
     if "/" in name or name in ("", ".", ".."):
         raise InvalidError(f"model_name {name!r} is no name of a network: give one, such as resnet18")
     if address_of(models):
         return
-    try:
-        folder, _ = named_folder(models, name)
-    except UsageError as error:
-        raise InvalidError(str(error)) from None
+    folder, _ = named_folder(models, name)
     if not (folder / CARD).is_file():
         there = ", ".join(network_names(Path(models))) or "none yet"
         raise InvalidError(f"no network {name!r} is in the models of this service; there are {there}")
