@@ -23,6 +23,7 @@ class CommandOutput:
 
     def __init__(self, most: int) -> None:
         self._free = most
+        self._reaping: set[asyncio.Task[None]] = set()
 
     async def of(self, command: str, *words: str) -> AsyncGenerator[bytes, None]:
         """The output of a command, in pieces; its process ends with the iterator.
@@ -42,36 +43,38 @@ class CommandOutput:
             self._free += 1
             raise
         pieces = self._pieces(process)
-        try:
-            first = await anext(pieces, b"")
-        except BaseException:
-            await pieces.aclose()
-            raise
-        return _joined(first, pieces)
+        await anext(pieces)
+        return pieces
 
     async def _pieces(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes, None]:
+        """An empty piece once the command has written something, or has ended well; then its output."""
         assert process.stdout is not None
         assert process.stderr is not None
         said = asyncio.create_task(process.stderr.read())
         try:
-            while piece := await process.stdout.read(_PIECE_BYTES):
+            piece = await process.stdout.read(_PIECE_BYTES)
+            if piece:
+                yield b""
+            while piece:
                 yield piece
+                piece = await process.stdout.read(_PIECE_BYTES)
             if code := await process.wait():
                 words = (await said).decode("utf-8", "backslashreplace").strip().splitlines()
                 raise RefusedError(Reason.NOT_FOUND, words[-1] if words else f"the command has ended with code {code}")
-        finally:
-            said.cancel()
+            yield b""
+        finally:  # where the client has gone, every await here would end at once
+            self._free += 1
             if process.returncode is None:
                 process.kill()
-                await process.wait()
-            self._free += 1
+            task = asyncio.create_task(_reap(process, said))
+            self._reaping.add(task)
+            task.add_done_callback(self._reaping.discard)
 
 
-async def _joined(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    try:
-        if first:
-            yield first
-        async for piece in rest:
-            yield piece
-    finally:
-        await rest.aclose()
+async def _reap(process: asyncio.subprocess.Process, said: asyncio.Task[bytes]) -> None:
+    """Read what is left of the output of a process that ends: its pipes are closed then."""
+    assert process.stdout is not None
+    while await process.stdout.read(_PIECE_BYTES):
+        pass
+    await process.wait()
+    await said

@@ -27,7 +27,7 @@ def _progress(output: Path) -> dict[str, Any] | None:
     if not place.is_dir():
         return None
     try:
-        status = job_status(place).status
+        status = job_status(place, counts_rows=False).status
     except (BulkinferError, OSError) as error:
         return {"state": "unknown", "reason": error_sentence(error)} if output.is_dir() else None
     return {name: getattr(status, name) for name in _SHOWN}
