@@ -104,6 +104,8 @@ INSTEAD = {
         "it measures for minutes; tests/e2e/test_bench.py runs it, and another page with one second"
     ),
     "bulkinfer bench * --tune --write_flags tuned.flags": _TUNES,
+    "bulkinfer bench --spec *": Instead("it needs a file of benchmarks; tests/e2e/test_bench_spec.py runs some"),
+    "python -m tools.bench_tables *": Instead("it changes the checkout; see tests/rules/test_bench_tables.py"),
     "infer_launch --flagfile tuned.flags *": _TUNES,
     "bulkinfer bench data --data_only *": Instead("it measures for a minute; tests/unit/bench/test_training_input.py does"),
     "bulkinfer bench * --seconds 3 --rounds 9 *": _MEASURES,

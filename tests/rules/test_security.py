@@ -33,6 +33,7 @@ ALLOWED_ATTRIBUTES = {
     "zipfile": {"BadZipFile", "ZIP_DEFLATED", "ZIP_STORED", "ZipFile", "ZipInfo", "is_zipfile"},
     "socket": {"MSG_WAITALL", "create_connection", "gaierror", "gethostname"},
 }
+SAFE_LOADERS = {"yaml.CSafeLoader", "yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader"}
 LISTENS = f"{SERVE}/server.py"  # the one file that may use all of `socket`
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "tempfile.mktemp", "__import__"}
 ENVIRONMENT = re.compile(r"environ(?:\.get|\.setdefault|\[)?[\[(]?\"([A-Z_0-9]+)\"")
@@ -80,7 +81,7 @@ def may_read_pickles(call: ast.Call) -> bool:
         return True
     if isinstance(call.func, ast.Attribute):
         of = ast.unparse(call.func.value)
-        is_safe = call.func.attr == "safe_load" or given.get("Loader") == "yaml.CSafeLoader"
+        is_safe = call.func.attr == "safe_load" or given.get("Loader") in SAFE_LOADERS
         if (of == "yaml" and not is_safe) or (of == "pickle" and call.func.attr != "UnpicklingError"):
             return True  # of pickles, only our own Unpickler reads, which finds no names
     return "allow_pickle" in given

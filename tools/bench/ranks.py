@@ -93,11 +93,14 @@ def main() -> None:
                 runs.append(run(case, options, number, Path(scratch)))
                 print(f"  {number}: {runs[-1].images_per_s:8.1f} images/s  {options}", flush=True)
     for options in (case.one, case.other):
-        rates = Quartiles.of([each.images_per_s for each in of(runs, options)])
-        print(f"{spread(asdict(rates), 1)} images/s: {options}")
+        own = Quartiles.of([each.images_per_s for each in of(runs, options)])
+        print(f"{spread(asdict(own), 1)} images/s: {options}")
     print(f"second / first: {spread(asdict(Quartiles.of(ratios(runs, case.other, case.one))), 3)}")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({**found, "case": asdict(case), "runs": [each.as_json() for each in runs]}, indent=1) + "\n")
+    both = (("first", case.one), ("second", case.other))
+    rates = {name: [each.images_per_s for each in of(runs, options)] for name, options in both}
+    figures = {**rates, "ratio": ratios(runs, case.other, case.one), "runs": [each.as_json() for each in runs]}
+    output.write_text(json.dumps({**found, "case": asdict(case), **figures}, indent=1) + "\n")
     print(f"written: {output}")
 
 

@@ -62,14 +62,48 @@ class BenchConfig:
     on_bad_picture: str = _of_training("on_bad_picture")
     seed: int = _of_training("seed")
 
+    spec: str = option(
+        "",
+        "run the benchmarks of this YAML file, or those whose names are given as plain words, and write tables of results",
+        group="benchmarks of a file (--spec)",
+        value="FILE",
+    )
+    benchmark: tuple[str, ...] = option(
+        (), "names of entries, or patterns such as 'resnet*'; default all", value="NAME-PATTERN", is_text=True
+    )
+    baseline: str = option(
+        "", "an earlier benchmark_results.json: fail if a ratio is worse by more than its spread", value="FILE"
+    )
+    resume: bool = option(False, "go on with the last run of the file that was interrupted")
+    quick: bool = option(False, "one round of each entry, which shows that all works")
+    timeout_s: int = option(0, "longest time of a command, in seconds, beside that of its entry; 0: none", minimum=0)
+    stop_on_error: bool = option(False, "run no further entry after one that failed")
+    dry_run: bool = option(False, "check the file, say what would run and what cannot run here, and stop")
+
     def __post_init__(self) -> None:
         check_values(self)
+        self._check_spec()
         if self.write_flags and not self.tune:
             raise UsageError("--write_flags belongs to --tune")
         for name in _OF_INFERENCE if self.data_only else _OF_TRAINING:
             if getattr(self, name) != getattr(type(self), name):
                 how = "does not go with" if self.data_only else "belongs to"
                 raise UsageError(f"--{name} {how} --data_only: leave {'one of them' if self.data_only else 'it'} out")
+
+    def _check_spec(self) -> None:
+        """Raises UsageError for options of --spec without it, or others with it."""
+        if not self.spec:
+            for name in _OF_SPEC:
+                if getattr(self, name) != getattr(type(self), name):
+                    raise UsageError(f"--{name} belongs to --spec FILE")
+            return
+        for known in fields(self):
+            if known.name not in ("spec", "log_path", *_OF_SPEC) and getattr(self, known.name) != known.default:
+                raise UsageError(f"--{known.name} does not go with --spec: the file says what is measured")
+        if self.baseline and self.quick:
+            raise UsageError("--baseline compares spreads, which one round does not have: leave out --quick")
+        if self.resume and self.dry_run:
+            raise UsageError("--resume goes on with a run, and --dry_run runs nothing: leave one of them out")
 
     def launch_config(self) -> LaunchConfig:
         """The launch that is measured: what both have takes the same values."""
@@ -84,6 +118,7 @@ class BenchConfig:
         )
 
 
+_OF_SPEC = ("benchmark", "baseline", "resume", "quick", "timeout_s", "stop_on_error", "dry_run")
 _OF_INFERENCE = ("model_path", "precision", "write_flags", "tune", "tune_s", "streams", "loader_processes", "decode")
 _OF_TRAINING = (
     "dataset", "class_order", "dataset_percentage", "image_size", "augment", "crop_area", "mixup_alpha", "cutmix_alpha",

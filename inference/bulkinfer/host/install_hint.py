@@ -54,6 +54,7 @@ def unusable_package(command: str, error: ImportError) -> str:
     if module in ("", "bulkinfer") or module in sys.stdlib_module_names:
         return ""
     extra = EXTRAS.get(module)  # None: every installation needs it
+    extra = "bench" if (module, command) == ("yaml", "bulkinfer bench") else extra  # those of training need torch as well
     extra = _EXTRA_OF.get(command, "zoo") if extra == "" else extra
     is_absent = isinstance(error, ModuleNotFoundError)
     how = install_command(extra, *([] if is_absent else ["--force-reinstall"]))

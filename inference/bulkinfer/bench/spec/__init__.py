@@ -1,0 +1,1 @@
+"""bulkinfer bench --spec: benchmarks that a YAML file describes, run one after the other."""

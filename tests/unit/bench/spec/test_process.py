@@ -1,0 +1,71 @@
+"""process.py: time and output of a command are limited, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from pathlib import Path
+
+import pytest
+from bulkinfer.bench.spec import process
+from bulkinfer.bench.spec.process import Ended, run_limited
+
+
+def run(tmp_path: Path, code: str, timeout_s: float = 0.0) -> Ended:
+    words = [sys.executable, "-c", code]
+    files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
+    return run_limited(words, cwd=tmp_path, environment=os.environ, timeout_s=timeout_s, **files)
+
+
+def test_what_it_prints_is_kept(tmp_path: Path) -> None:
+    ended = run(tmp_path, "import os; print('a' * 200_000); os.write(2, b'b')")
+    assert (ended.exit_code, ended.failure) == (0, "")
+    assert len((tmp_path / "out").read_text()) == 200_001
+    assert (tmp_path / "err").read_text() == "b"
+
+
+def test_a_failure_has_the_last_line_of_stderr(tmp_path: Path) -> None:
+    ended = run(tmp_path, "import sys; sys.exit('first\\nlast words')")
+    assert (ended.exit_code, ended.failure) == (1, "it ended with exit code 1: last words")
+    assert run(tmp_path, "import os; os.kill(os.getpid(), 15)").failure == "it was ended by SIGTERM"
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
+    ended = run_limited(["./absent"], cwd=tmp_path, environment=os.environ, **files)
+    assert ended.failure == "it cannot be started (No such file or directory: ./absent)"
+
+
+def test_the_time_out_ends_the_whole_group(tmp_path: Path) -> None:
+    files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
+    words = ["sh", "-c", "sleep 600 & echo $!; wait"]
+    ended = run_limited(words, cwd=tmp_path, environment=os.environ, timeout_s=2, **files)
+    assert ended.failure == "it took longer than its time-out of 2 s"
+    assert is_gone(int((tmp_path / "out").read_text()))
+
+
+def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
+    code = "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True)"
+    ended = run(tmp_path, code)  # returns, though the sleep holds the pipe
+    assert ended.failure == ""
+    assert is_gone(int((tmp_path / "out").read_text()))
+
+
+def test_output_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MOST_OUTPUT_BYTES", 100_000)
+    ended = run(tmp_path, "while True: print('x' * 1000)")
+    assert ended.failure == "it printed more than 100 kB on stdout: let it print less"
+    assert (tmp_path / "out").stat().st_size == 100_000
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process ends: it was killed, which takes a moment."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], 30)[0])
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,24 @@
+"""plain_yaml.py: keys that stand twice, and texts that are no YAML."""
+
+from __future__ import annotations
+
+import pytest
+from bulkinfer.train.compat.plain_yaml import parsed, parsed_once
+
+
+def test_a_key_that_stands_twice_is_named() -> None:
+    assert parsed_once("a: {x: 1}\nb: {x: 1}") == {"a": {"x": 1}, "b": {"x": 1}}
+    assert parsed_once("a: &a {x: 1}\nb: {<<: *a, x: 2}") == {"a": {"x": 1}, "b": {"x": 2}}  # what is merged may be replaced
+    assert parsed("a: 1\na: 2") == {"a": 2}
+    with pytest.raises(ValueError, match="the key 'x' stands twice in line 4"):
+        parsed_once("a:\n  - b:\n      x: 1\n      x: 2\n")
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: !!python/object:os.system x", "[" * 20_000, "a: b: c", "\0"])
+def test_what_is_no_plain_yaml(text: str) -> None:
+    with pytest.raises(ValueError, match=r"parsing|constructor|deeply|allowed|increasing"):
+        parsed_once(text)
+
+
+def test_an_empty_text() -> None:
+    assert parsed_once("") is None
