@@ -84,6 +84,14 @@ def _command_line(pid: str) -> bytes:
         return b""
 
 
+def wait_for_part(results: Path) -> None:
+    """Until some rows of a job are published."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not any(results.glob("part-*")):
+        assert time.monotonic() < deadline, "no part was published"
+        time.sleep(0.01)
+
+
 def wait_for_launcher(server: Server) -> int:
     """The launcher that the service has started, once it has."""
     deadline = time.monotonic() + TIMEOUT_S

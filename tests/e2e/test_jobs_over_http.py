@@ -20,7 +20,18 @@ import pytest
 from tests import pictures
 from tests.commands import records, run_here, run_installed, wait_until_gone
 from tests.forms import long
-from tests.jobs_over_http import NETWORK, ask, ended, events, launchers, submit, token, wait_for_launcher, write_home
+from tests.jobs_over_http import (
+    NETWORK,
+    ask,
+    ended,
+    events,
+    launchers,
+    submit,
+    token,
+    wait_for_launcher,
+    wait_for_part,
+    write_home,
+)
 from tests.models import write_tiny_model
 from tests.pages import blocks
 from tests.rules.source import ROOT
@@ -204,8 +215,8 @@ def test_a_signal_stops_a_job_and_the_next_service_continues_it(home: Path, many
     words, many = other_queue(home, "continued"), {**many, "limit": 160}
     with serving(home, *words) as server:
         job = submit(server, "ann", many, Idempotency_Key="many")[1]
-        running(server, "ann", job["id"])
         launcher = wait_for_launcher(server)
+        wait_for_part(home / "continued" / "jobs" / job["id"] / "results")
         assert server.stop() == 0
         wait_until_gone([launcher])
     with serving(home, *words) as server:
