@@ -212,7 +212,7 @@ def other_queue(home: Path, name: str) -> tuple[str, str]:
 
 @long
 def test_a_signal_stops_a_job_and_the_next_service_continues_it(home: Path, many: dict[str, object]) -> None:
-    words, many = other_queue(home, "continued"), {**many, "limit": 160}
+    words, many = other_queue(home, "continued"), {**many, "limit": 80}
     with serving(home, *words) as server:
         job = submit(server, "ann", many, Idempotency_Key="many")[1]
         launcher = wait_for_launcher(server)
@@ -223,12 +223,12 @@ def test_a_signal_stops_a_job_and_the_next_service_continues_it(home: Path, many
         assert "jobs: 2 user(s), 1 job(s) queued\n" in server.lines
         assert submit(server, "ann", many, Idempotency_Key="many")[1]["id"] == job["id"], "the request was sent twice"
         found = ended(server, "ann", job["id"])
-        assert (found["state"], found["progress"]["done"]) == ("done", 160)
+        assert (found["state"], found["progress"]["done"]) == ("done", 80)
         assert server.stop() == 0
         assert f"job {job['id']} of ann: continues\n" in server.said
     summary = json.loads(next((home / "continued" / "jobs" / job["id"] / "logs").glob("*/summary.json")).read_text())
-    assert summary["pictures"] < 160, "rows of the first launch were kept"
-    assert len(records(home / "continued" / "jobs" / job["id"] / "results")) == 160
+    assert summary["pictures"] < 80, "rows of the first launch were kept"
+    assert len(records(home / "continued" / "jobs" / job["id"] / "results")) == 80
 
 
 def test_two_services_of_one_folder_and_wrong_folders(home: Path, server: Server) -> None:
