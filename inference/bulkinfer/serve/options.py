@@ -160,6 +160,16 @@ class RequestConfig:
             raise UsageError("--timeout_s 0 leaves no time to answer: give some seconds")
 
     @property
+    def requests_in_flight(self) -> int:
+        """Requests of each thread that may wait for an answer at once."""
+        return self.in_flight if self.use_async else 1
+
+    @property
+    def most_in_flight(self) -> int:
+        """Pictures of all threads that may wait for an answer at once."""
+        return self.num_threads * self.requests_in_flight * self.batch_size
+
+    @property
     def num_requests(self) -> int:
         """Requests that each thread sends; the last one may have fewer pictures."""
         return -(-self.num_images // self.batch_size)
