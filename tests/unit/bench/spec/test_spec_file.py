@@ -120,7 +120,7 @@ a:
         (f"a: {{cmd: 'echo {{q}}', parameters: {{p: 1}}, {DATA}}}", "there is no parameter 'q'; there are p, run_dir, rounds"),
         (f"a: {{cmd: echo, timeout: soon, {DATA}}}", "a: timeout: it is 'soon', and a number from 0 on is needed"),
         (f"a: {{cmd: echo, rounds: 1.5, {DATA}}}", "a: rounds: 1.5 is no whole number"),
-        (f"a: {{cmd: echo, quick: {{n: 1}}, {DATA}}}", "a: quick: 'n' is no constant; the constants are none"),
+        (f"a: {{cmd: echo, quick: {{n: 1}}, {DATA}}}", "a: quick: 'n' is no constant or parameter; there are none"),
         (f"a: {{cmd: echo, ratios: [[a, b]], {DATA}}}", "a: ratios: 0: there is no variant 'b'; there are a"),
         (f"a: {{cmd: echo, needs: {{gpu: 1}}, {DATA}}}", "a: needs: unknown key 'gpu'; the keys are cores, devices"),
         (f"x: 1\nbenchmarks: {{a: {{cmd: echo, {DATA}}}}}", "unknown key 'x'; the keys are benchmarks"),
