@@ -102,7 +102,9 @@ a:
     assert (entry.rounds, entry.timeout_s, entry.needs.cores) == (5, 7.0, 4)
     assert (entry.needs.packages, entry.needs.environment) == (("torch",), ("TOKEN",))
     (entry,) = read(tmp_path, text, is_quick=True).entries
-    assert (entry.rounds, entry.variants[0].values["size"]) == (1, "1")
+    assert (entry.rounds, [variant.values["size"] for variant in entry.variants]) == (1, ["1", "1"])
+    (entry,) = read(tmp_path, text.replace("quick: {size: 1}", "quick: {size: 1, way: x}"), is_quick=True).entries
+    assert [variant.values["way"] for variant in entry.variants] == ["x", "x"]  # those of variants as well
 
 
 @pytest.mark.parametrize(
