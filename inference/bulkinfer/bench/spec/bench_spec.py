@@ -100,7 +100,7 @@ def _report_plan(entries: Sequence[Entry], lacking: Mapping[str, Sequence[str]])
         if needed := lacking[entry.name]:
             log.info(f"{entry.name}: cannot run here, it needs {', '.join(needed)}")
         else:
-            log.info(f"{entry.name}: {entry.rounds} round(s) of {len(entry.variants)} variant(s){named}")
+            log.info(f"{entry.name}: {entry.num_runs} round(s) of {len(entry.variants)} variant(s){named}")
 
 
 def _run_all(
