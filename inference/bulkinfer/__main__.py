@@ -27,7 +27,7 @@ COMMANDS = {
     "watch": "show how far a running job has come, from another terminal or host",
     "report": "write one HTML page about a job or a training run: figures, charts, sample pictures",
     "bench": "measure decoding, the network and both on this host, tune the plan of threads, or run benchmarks of a file",
-    "serve": "serve networks over the Open Inference Protocol: REST and gRPC",
+    "serve": "serve networks over the Open Inference Protocol (REST and gRPC), or jobs over HTTP",
     "request": "send pictures to such a server, and measure it",
     "show": "show rows of a job: the first, the surest, the least sure, of a class, with errors",
     "rows": "write the rows of a job as CSV, JSON lines, a NumPy array, for COCO, Label Studio or FiftyOne",

@@ -146,26 +146,34 @@ def port() -> int:
         return int(free.getsockname()[1])
 
 
-def test_the_load_of_the_reference_by_its_name(home: Path, port: int) -> None:
-    """As its users type it, but for a small network of that name."""
-    write_tiny_model(home / "models", "resnet50", batch_sizes=(16,))
-    words = (
-        "--config",
-        "resnet50_infer_bs16",
-        "--dataset-path",
-        "photos",
-        "--batch-size",
-        8,
-        "--port",
-        port,
-        "--num-threads",
-        32,
-    )
-    done = run_installed("bulkinfer", "request", *words, "--num-images", 20, *ON_CPU, "--verbose", cwd=home)
+LOADS = {  # of the guide, each with what it says of its requests when each thread sends 64 pictures
+    "--config resnet50_infer_bs16 --dataset-path photos --batch-size 8 --num-threads 32 --serving-bin-path server": (
+        "256 requests of 8, 32 x 64 pictures (60 of the 60 pictures", "one request at a time each"
+    ),
+    "--config resnet50_infer_bs1 --num-threads 16 --use-async": (
+        "1024 requests of 1, 16 x 64 pictures (16 random tensors", "8 requests in flight each"
+    ),
+    "--config resnet50_infer_bs32 --batch-size 32 --num-threads 16 --use-async": (
+        "32 requests of 32, 16 x 64 pictures (16 random tensors", "8 requests in flight each"
+    ),
+    "--config resnet50_infer_bs1 --num-threads 1 --verbose": (
+        "64 requests of 1, 1 x 64 pictures (16 random tensors", "one request at a time each"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_loads_of_the_reference_by_their_names(home: Path, port: int, load: str) -> None:
+    """As its users type them, but for a small network of that name."""
+    write_tiny_model(home / "models", "resnet50", batch_sizes=(1, 16, 32))
+    words = (*load.split(), "--port", port, "--num-images", 64, *ON_CPU)
+    done = run_installed("bulkinfer", "request", *words, cwd=home)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "model: resnet50, batch size 16" in done.stdout
-    assert done.stdout.count(" ms\n") >= 32 * 3
-    assert "sent: 96 requests of 8, 32 x 20 pictures (60 of the 60 pictures" in done.stdout
+    assert f"model: resnet50, batch size {load.split('_bs')[1].split()[0]}" in done.stdout
+    assert ("note: --serving-bin-path: the server is bulkinfer serve" in done.stdout) == ("--serving-bin-path" in load)
+    assert done.stdout.count(" picture(s), ") == (64 if "--verbose" in load else 0)
+    for words_said in LOADS[load]:
+        assert words_said in done.stdout
 
 
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
@@ -201,6 +209,9 @@ def test_a_server_that_refuses_is_reported(home: Path, server: Server) -> None:
     done = run_installed("bulkinfer", "request", "other", "--port", server.grpc, cwd=home)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "does not serve other: NOT_FOUND: no network 'other' is served; there are tiny" in done.stderr
+    done = run_installed("bulkinfer", "request", "tiny", "--port", server.rest, cwd=home)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"what listens at 127.0.0.1:{server.rest} gives no answer over grpc" in done.stderr
     done = run_installed("bulkinfer", "request", "tiny", "--host", "localhost", "--tls_ca", __file__, cwd=home)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "holds no certificates" in done.stderr

@@ -29,7 +29,7 @@ LAUNCH = ("--model_name", "tiny", "--batch_size", 4, "--device", "cpu", "--preci
           "--model_path", "models", "--log_path", "logs", "--data_dir", "datasets", "--output", "out", "--batches_per_step", 1,
           "--save", "topk,embedding")  # fmt: skip
 JOB_FOLDERS = ("out", ".out.bulkinfer", "datasets")
-RETRY = ("--data_dir", "datasets", "--model_path", "models", "--log_path", "logs")
+RETRY = ("--data_dir", "datasets", "--model_path", "models", "--log_path", "logs", "--engine", "inline")
 ADOPTED = ("--model_name", "adopted", "--batch_size", 4, "--device", "cpu", "--precision", "fp32", "--engine", "inline",
            "--model_path", "models", "--log_path", "logs", "--data_dir", "photos", "--batches_per_step", 1)  # fmt: skip
 ADOPT = ("--onnx", "graph.onnx", "--name", "adopted", "--recipe", "recipe.json", "--scores", "logits", "--batch_size", 4,

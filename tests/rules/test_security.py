@@ -27,6 +27,7 @@ ALLOWED_IMPORTS = {
     **{f"{SERVE}/{name}.py": {"asyncio", "uvicorn"} for name in ("gate", "service", "server", "rest/body")},
     f"{SERVE}/rest/connection.py": {"asyncio", "uvicorn.protocols.http.httptools_impl"},
     **{f"{SERVE}/{name}.py": {"asyncio"} for name in ("rest/app", "rpc/server")},
+    **{f"{SERVE}/jobs/{name}.py": {"asyncio"} for name in ("command_output", "job_service", "runner")},
 }
 ALLOWED_ATTRIBUTES = {
     "zipfile": {"BadZipFile", "ZIP_DEFLATED", "ZIP_STORED", "ZipFile", "ZipInfo", "is_zipfile"},

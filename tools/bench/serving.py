@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections import Counter
 from dataclasses import asdict
@@ -31,6 +32,10 @@ from conditions import conditions, heading
 
 _COMMAND = [sys.executable, "-P", "-m", "bulkinfer"]
 _PICTURES = 16
+_ANSWERED = "bulkinfer_pictures_total"
+_WARM_UP = 2  # requests of each client
+_EVERY_S = 1.0  # what the server has counted is read
+_FEWEST = 5  # readings that a rate is made of
 
 
 def arguments() -> argparse.Namespace:
@@ -43,8 +48,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--protocol", default="grpc", choices=("grpc", "rest"))
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--images", type=int, default=12, help="of each client in a measurement")
-    parser.add_argument("--half_images", type=int, default=12, help="the same at half the rate")
+    parser.add_argument("--images", type=int, default=30, help="of each client in a measurement")
+    parser.add_argument("--half_images", type=int, default=20, help="the same at half the rate")
     parser.add_argument("--half_only", action="store_true", help="measure tensors and half their rate alone")
     parser.add_argument("--seconds", type=int, default=5, help="length of each measurement of bulkinfer bench")
     parser.add_argument("--rounds", type=int, default=5)
@@ -90,21 +95,34 @@ class Server:
         self._process.wait(60)
 
     def counts(self) -> Counter[str]:
-        """Runs of the network, their seconds and pictures, and CPU seconds, from the start of the server on."""
+        """Runs of the network, their seconds and pictures, and CPU seconds, from the start of the server on; and the time."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['rest']}/metrics", timeout=60) as answer:
             lines = [line.split() for line in answer.read().decode().splitlines() if line[0] != "#"]
-        return Counter({re.sub(r"\{.*", "", name): float(value) for name, value in lines})
+        found = Counter({re.sub(r"\{.*", "", name): float(value) for name, value in lines})
+        found["seconds"] = time.perf_counter()
+        return found
 
 
 def measure(given: argparse.Namespace, server: Server, folder: Path, images: int, *words: str) -> dict[str, Any]:
-    """The figures of bulkinfer request, and `counts` of the server meanwhile."""
-    path, before = folder / "figures.json", server.counts()
-    load = [f"--num_threads={given.clients}", f"--num_images={images}", f"--protocol={given.protocol}"]
+    """The figures of bulkinfer request, and under `counts` what the server has counted while all clients had a request open.
+
+    `counts` begin when each client has had its first answers, and end before the first client has sent its last request: a
+    rate of the whole would hold the batches of the beginning and the end, which are not full.
+    """
+    path, samples = folder / "figures.json", [server.counts()]
+    load = [f"--num_threads={given.clients}", f"--num_images={images}", f"--protocol={given.protocol}", f"--warm_up={_WARM_UP}"]
     options = [f"--model_name={given.model_name}", f"--port={server.ports[given.protocol]}", f"--to={path}", "--overwrite"]
-    subprocess.run([*_COMMAND, "request", *options, *load, *words], check=True, stdout=subprocess.DEVNULL)
-    after = server.counts()
+    with subprocess.Popen([*_COMMAND, "request", *options, *load, *words], stdout=subprocess.DEVNULL) as client:
+        while client.poll() is None:
+            time.sleep(_EVERY_S)
+            samples.append(server.counts())
+    assert client.returncode == 0, client.returncode
+    first = samples[0][_ANSWERED] + (_WARM_UP + 2) * given.clients
+    inside = [each for each in samples if first <= each[_ANSWERED] <= samples[-1][_ANSWERED] - 2 * given.clients]
+    if len(inside) < _FEWEST:
+        sys.exit(f"{images} pictures of each client end too soon to be measured: give more --images and --half_images")
     figures: dict[str, Any] = json.loads(path.read_text())
-    return figures | {"counts": {name: value - before[name] for name, value in after.items()}}
+    return figures | {"counts": {name: value - inside[0][name] for name, value in inside[-1].items()}}
 
 
 def parts(name: str, figures: dict[str, Any]) -> dict[str, float]:
@@ -112,7 +130,7 @@ def parts(name: str, figures: dict[str, Any]) -> dict[str, float]:
     counts = figures["counts"]
     runs, pictures = counts["bulkinfer_run_pictures_count"], counts["bulkinfer_run_pictures_sum"]
     return {
-        name: figures["images_per_s"],
+        name: counts[_ANSWERED] / counts["seconds"],
         f"{name}, CPU ms": 1000 * counts["process_cpu_seconds_total"] / pictures,
         f"{name}, CPU ms of clients": 1000 * figures["client_cpu_s"] / figures["pictures"],
         f"{name}, pictures in a batch": pictures / runs,

@@ -22,10 +22,12 @@ def point_latest(folder: Path) -> None:
     link = folder.with_name(LATEST)
     temporary = temporary_path(link)
     try:
-        os.symlink(folder.name, temporary)
-        os.replace(temporary, link)
+        try:
+            os.symlink(folder.name, temporary)
+            os.replace(temporary, link)
+        finally:  # also after a signal
+            temporary.unlink(missing_ok=True)
     except OSError as error:  # a folder of that name, or a file system without links
-        temporary.unlink(missing_ok=True)
         log.warning(f"warning: {link} cannot be made to point to {folder.name}: {error.strerror}")
 
 

@@ -59,8 +59,10 @@ def make_own_folder(output: Path) -> Path:
     try:
         _make(folder, output)
         probe = temporary_path(folder / "probe")  # rights do not decide: file servers have rules of their own
-        probe.touch(exist_ok=False)
-        probe.unlink()
+        try:
+            probe.touch(exist_ok=False)
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as error:
         is_used = any(os.path.lexists(folder / name) for name in (JOB_FILE, LOCK_FILE))
         if error.errno not in _NOT_WRITABLE or is_used or folder == inside:

@@ -109,8 +109,8 @@ def write_refusal(folder: Path, facts: dict[str, str], reason: str) -> None:
     folder.parent.mkdir(exist_ok=True)
     remove_abandoned(folder.parent, f"{TEMPORARY_PREFIX}*")  # of the process that crashed: as large as the weights
     work = temporary_path(folder)
-    work.mkdir()
     try:
+        work.mkdir()
         write_json(work / RECORD, {"facts": facts, "files": {}, "refusal": reason})
         if folder.exists():
             shutil.rmtree(folder)

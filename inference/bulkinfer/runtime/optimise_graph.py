@@ -44,8 +44,8 @@ def make_entry(spec: SessionSpec, facts: dict[str, str], weights_bytes: int) -> 
             f"{folder.parent} is on a disk with {free >> 20} MiB free, {_MOST_GROWTH * weights_bytes >> 20} are needed"
         )
     work = temporary_path(folder)
-    work.mkdir()
     try:
+        work.mkdir()
         owner = write_owner_file(work)
         _optimise(spec, work / GRAPH)
         entry = _publish(work, folder, facts)

@@ -51,11 +51,11 @@ def read_tls(config: ServeConfig) -> tuple[bytes, bytes] | None:
     return found[0], found[1]
 
 
-def openness(config: ServeConfig, token: str) -> str:
+def openness(config: ServeConfig, has_token: str | bool) -> str:
     """A warning, if others than this host can reach the server without a token or TLS; else empty."""
     if _is_loopback(config.host):
         return ""
-    missing = [what for what, is_there in (("a token", token), ("TLS", config.tls_cert)) if not is_there]
+    missing = [what for what, is_there in (("a token", has_token), ("TLS", config.tls_cert)) if not is_there]
     if not missing:
         return ""
     how = f"--token_file or ${TOKEN_VARIABLE}, --tls_cert and --tls_key"

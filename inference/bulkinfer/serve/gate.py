@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from bulkinfer.serve.refusals import Reason, RefusedError
 
-_REQUESTS = 8  # of the largest size that there is room for at once
+_REQUESTS = 16  # of the largest size that there is room for at once
 
 
 class Gate:

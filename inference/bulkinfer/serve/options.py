@@ -58,6 +58,9 @@ class ServeConfig:
     streams: int = option(0, "concurrent session runs per device; 0: from the thread plan", minimum=0, group="tuning")
     threads_per_stream: int = option(0, "threads of the network in each stream; 0: from the thread plan", minimum=0)
     num_workers: int = option(0, "threads per device that decode pictures; 0: from the thread plan", minimum=0)
+    jobs: str = option(
+        "", "folder of jobs that users submit over HTTP, with its jobs.toml; networks may be left out then", group="jobs"
+    )
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -71,6 +74,8 @@ class ServeConfig:
                 if self.port < 0
                 else f"--port and --grpc_port are both {self.port}: give two ports"
             )
+        if self.jobs and self.port < 0:
+            raise UsageError("--jobs needs the port of REST: leave out --port -1")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise UsageError("--tls_cert and --tls_key belong together: give both")
         if not self.timeout_s:
@@ -153,6 +158,16 @@ class RequestConfig:
             raise UsageError("--labels are of the pictures of --data_dir: give that too")
         if not self.timeout_s:
             raise UsageError("--timeout_s 0 leaves no time to answer: give some seconds")
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests of each thread that may wait for an answer at once."""
+        return self.in_flight if self.use_async else 1
+
+    @property
+    def most_in_flight(self) -> int:
+        """Pictures of all threads that may wait for an answer at once."""
+        return self.num_threads * self.requests_in_flight * self.batch_size
 
     @property
     def num_requests(self) -> int:

@@ -29,7 +29,7 @@ class Outputs:
         """`shapes` are those of the graph's outputs, without the batch axis."""
         self._card, self._shapes = card, shapes
         self._kept = min(top_k, shapes[card.classified][-1]) if card.classified in shapes else 0
-        columns: dict[str, Callable[[Answer], Tensor]] = {}
+        columns: dict[str, Callable[[Answer, Array], Tensor]] = {}
         if self._kept:
             columns = {"class_ids": self._class_ids, "scores": self._scores}
             if card.labels:
@@ -59,12 +59,13 @@ class Outputs:
             more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
             raise InvalidError(f"{failures[0]}{more}; ask for the output {ERRORS!r} to get the rows of the others")
         filled = Answer(self._with_failed(answer, count), answer.errors)
-        found = []
-        for name in wanted or [fact.name for fact in self.facts()]:
+        names, found = wanted or [*self._shapes, *self._columns], []
+        best = self._best(filled) if any(name in self._columns for name in names) else None
+        for name in names:
             if name in self._shapes:
                 found.append(tensor_of(name, filled.outputs[name]))
-            elif name in self._columns:
-                found.append(self._columns[name](filled))
+            elif best is not None and name in self._columns:
+                found.append(self._columns[name](filled, best))
             else:
                 texts = (": ".join(answer.errors.get(index, ())) for index in range(count))
                 found.append(tensor_of(ERRORS, [text.encode() for text in texts]))
@@ -80,20 +81,21 @@ class Outputs:
         return found
 
     def _best(self, answer: Answer) -> Array:
+        """The best classes of each picture; NO_CLASS for those that failed."""
         best = top_classes(answer.outputs[self._card.classified], self._kept)
         best[list(answer.errors)] = NO_CLASS
         return best
 
-    def _class_ids(self, answer: Answer) -> Tensor:
-        return tensor_of("class_ids", self._best(answer))
+    def _class_ids(self, _answer: Answer, best: Array) -> Tensor:
+        return tensor_of("class_ids", best)
 
-    def _scores(self, answer: Answer) -> Tensor:
+    def _scores(self, answer: Answer, best: Array) -> Tensor:
         values = answer.outputs[self._card.classified]
         if self._card.outputs[self._card.classified] == CLASSIFIED[0]:
             values = softmax(values)
-        return tensor_of("scores", np.take_along_axis(values, self._best(answer), axis=1).astype(np.float32))
+        return tensor_of("scores", np.take_along_axis(values, best, axis=1).astype(np.float32))
 
-    def _class_names(self, answer: Answer) -> Tensor:
-        best, labels = self._best(answer), self._card.labels
+    def _class_names(self, _answer: Answer, best: Array) -> Tensor:
+        labels = self._card.labels
         names = [labels[number].encode() if number != NO_CLASS else b"" for number in best.ravel().tolist()]
         return tensor_of("class_names", names, best.shape)

@@ -19,6 +19,9 @@ from bulkinfer.host.process_setup import spin_briefly
 from bulkinfer.host.stop_signals import STOP_SIGNALS, stop_sentence
 from bulkinfer.serve.access import openness, read_tls, read_token
 from bulkinfer.serve.gate import Gate
+from bulkinfer.serve.jobs.app import job_routes
+from bulkinfer.serve.jobs.job_service import JobService, open_jobs
+from bulkinfer.serve.jobs.submission import Parse
 from bulkinfer.serve.metrics import Metrics
 from bulkinfer.serve.network import open_networks
 from bulkinfer.serve.options import ServeConfig
@@ -36,28 +39,29 @@ _BACKLOG = 1024  # connections that wait to be taken
 COMMAND = "bulkinfer serve"
 
 
-def serve(config: ServeConfig) -> int:
+def serve(config: ServeConfig, parse_job: Parse) -> int:
     """Serve until a stop signal comes; returns the exit code: 0 if all that was accepted is answered, else 1.
 
     A second signal ends the process at once. Raises UsageError if something that is needed is missing or a port is taken, and
-    RunError if a network cannot run.
+    RunError if a network cannot run. `parse_job` makes the config of a job out of words of infer_launch.
     """
-    if not config.model_name:
-        raise UsageError(f"no network named: give one, as in {COMMAND} efficientnet_lite0")
+    if not config.model_name and not config.jobs:
+        raise UsageError(f"no network named: give one, as in {COMMAND} efficientnet_lite0, or a folder of jobs with --jobs")
     token, tls = read_token(config.token_file), read_tls(config)
     with contextlib.ExitStack() as opened:
         # before networks are opened, which takes seconds: a port that is taken is said at once
         listener = None if config.port < 0 else opened.enter_context(_listener(config, "port"))
-        if config.grpc_port > 0:
+        if config.grpc_port > 0 and config.model_name:
             _listener(config, "grpc_port").close()  # gRPC takes it only when it listens
+        jobs = opened.enter_context(open_jobs(config.jobs, parse_job)) if config.jobs else None
         spin_briefly()
         metrics = Metrics()
         networks = open_networks(config, metrics.observer)
-        if warning := openness(config, token):
+        if warning := openness(config, token or not config.model_name):
             log.warning(f"warning: {warning}")
         service = Service(networks, Gate(config.max_request_bytes), metrics, token, config.timeout_s)
         metrics.watch(networks, lambda: service.gate.open)
-        has_answered = asyncio.run(_serve(config, service, listener, tls))
+        has_answered = asyncio.run(_serve(config, service, listener, tls, jobs))
         for network in networks.values():
             network.close(abandon=not has_answered)
     return 0 if has_answered else 1
@@ -90,7 +94,7 @@ class _Rest(uvicorn.Server):
         yield
 
 
-def _rest(config: ServeConfig, service: Service) -> _Rest:
+def _rest(config: ServeConfig, service: Service, jobs: JobService | None) -> _Rest:
     settings: dict[str, Any] = {
         "http": connection_class(config.timeout_s),
         "ws": "none",
@@ -105,31 +109,42 @@ def _rest(config: ServeConfig, service: Service) -> _Rest:
     }
     if config.tls_cert:
         settings |= {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
-    return _Rest(uvicorn.Config(rest_app(service), **settings))
+    others = [] if jobs is None else job_routes(jobs, service)
+    return _Rest(uvicorn.Config(rest_app(service, others), **settings))
 
 
 async def _serve(
-    config: ServeConfig, service: Service, listener: socket.socket | None, tls: tuple[bytes, bytes] | None
+    config: ServeConfig,
+    service: Service,
+    listener: socket.socket | None,
+    tls: tuple[bytes, bytes] | None,
+    jobs: JobService | None,
 ) -> bool:
     """Answer until a signal comes, then what is accepted; True if all of it was answered in time."""
     stop = asyncio.Event()
     with _signals_set(stop):
-        rest = rpc = task = None
+        rest = rpc = task = runner = None
         places = []
-        if config.grpc_port >= 0:
+        if config.grpc_port >= 0 and config.model_name:
             host = f"[{config.host}]" if ":" in config.host else config.host
             rpc, port = open_grpc(service, f"{host}:{config.grpc_port}", tls)
             await rpc.start()
             places.append(f"gRPC at {host}:{port}")
         if listener is not None:
-            rest = _rest(config, service)
+            rest = _rest(config, service, jobs)
             task = asyncio.create_task(rest.serve(sockets=[listener]))
             places.insert(0, f"REST at {_url(config, listener)}")
+        if jobs is not None:
+            runner = asyncio.create_task(jobs.runner.run())
         log.info(f"ready: {', '.join(places)}")
-        await _until(stop, task)
+        await _until(stop, task, runner)
         waiting = f"{service.gate.open} open request(s) get their answers, for at most {config.drain_s:g} s"
         log.info(f"ending: {waiting}; new ones are refused")
+        if jobs is not None:
+            jobs.end(config.drain_s)
         has_answered = await service.gate.end(config.drain_s)
+        if runner is not None:
+            await runner
         if rpc is not None:
             await rpc.stop(_LAST_WORDS_S if has_answered else 0)
         if rest is not None and task is not None:
@@ -144,14 +159,16 @@ async def _serve(
     return has_answered
 
 
-async def _until(stop: asyncio.Event, task: asyncio.Task[None] | None) -> None:
-    """Until `stop` is set. Raises what ends `task` before."""
+async def _until(stop: asyncio.Event, *tasks: asyncio.Task[None] | None) -> None:
+    """Until `stop` is set. Raises what ends one of the tasks before."""
     stopped = asyncio.create_task(stop.wait())
-    tasks = {stopped} if task is None else {stopped, task}
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    if not stopped.done() and task is not None:
+    others = [task for task in tasks if task is not None]
+    await asyncio.wait([stopped, *others], return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.done():
         stopped.cancel()
-        task.result()
+        for task in others:
+            if task.done():
+                task.result()
 
 
 def _url(config: ServeConfig, listener: socket.socket) -> str:

@@ -19,6 +19,17 @@ def test_it_points_to_the_newest(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "one", "two"]
 
 
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "job").mkdir()
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        point_latest(tmp_path / "job")
+    assert [path.name for path in tmp_path.iterdir()] == ["job"]
+
+
 def test_a_real_folder_called_latest_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "latest").mkdir()
     (tmp_path / "latest" / "mine.txt").write_text("keep")

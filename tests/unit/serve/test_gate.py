@@ -42,20 +42,20 @@ def test_without_requests_the_end_comes_at_once() -> None:
 def test_bytes_take_room_until_the_request_ends() -> None:
     gate = Gate(10)
     with contextlib.ExitStack() as others:
-        for _ in range(8):
+        for _ in range(16):
             others.enter_context(gate.room()).hold(10)
         with gate.room() as room, pytest.raises(RefusedError) as refusal:
             room.hold(1)
         assert refusal.value.reason is Reason.BUSY
-    assert gate.room_bytes == 80
+    assert gate.room_bytes == 160
     with gate.room() as room:
         room.hold(4)
         room.hold(9)
         room.hold(2)  # it holds more already
-        assert (room.held_bytes, gate.room_bytes) == (9, 71)
+        assert (room.held_bytes, gate.room_bytes) == (9, 151)
         with pytest.raises(RefusedError, match="at most 10 bytes"):
             room.hold(11)
-    assert gate.room_bytes == 80
+    assert gate.room_bytes == 160
 
 
 def test_a_request_has_a_largest_size() -> None:

@@ -29,8 +29,8 @@ def write_parquet(results: Results, final: Path, config: RowsConfig) -> int:
         _refuse_strangers(final)
     remove_abandoned(final.parent, f"{TEMPORARY_PREFIX}*")
     temporary = temporary_path(final)
-    temporary.mkdir()
     try:
+        temporary.mkdir()
         owner = write_owner_file(temporary)
         count = _write(results, temporary, config.rows_per_file)
         owner.unlink()

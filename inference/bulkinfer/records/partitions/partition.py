@@ -220,8 +220,8 @@ def _refuse_strangers(partition: bytes, manifest: Manifest | None, source: bytes
 def _write(final: Path, manifest: Manifest, linker: Linker | None, ways: Counter[str]) -> None:
     """Build a partition beside `final` and swap it in."""
     built = temporary_path(final)
-    built.mkdir()
     try:
+        built.mkdir()
         manifest.write(built / MANIFEST_FILE)
         if linker is not None:
             linker.fill(os.fsencode(built), _places(manifest), ways)

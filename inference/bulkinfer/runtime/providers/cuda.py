@@ -204,8 +204,11 @@ def _one_builds(spec: SessionSpec) -> Iterator[None]:
     folder = _engines(spec)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with temporary_path(folder / LOCK_FILE).open("xb") as probe:
-            os.unlink(probe.name)
+        probe = temporary_path(folder / LOCK_FILE)
+        try:
+            probe.touch(exist_ok=False)
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(
             f"--device tensorrt keeps its engines in {folder}, which cannot be written ({error.strerror}): make it writable"

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bulkinfer.serve.client.payloads import Payloads
@@ -86,9 +86,10 @@ class _Load:
         self.ready = threading.Barrier(1)
         self.began = 0.0
         self._lock = threading.Lock()
+        self._due = self._schedule()
 
     def run(self, thread: int, stream: int, streams: int, client: Client) -> None:
-        """Requests stream, stream + streams, ... of a thread."""
+        """Requests stream, stream + streams, ... of a thread; with a rate, those that come next of all threads."""
         config = self._config
         try:
             for number in range(config.warm_up):
@@ -100,14 +101,32 @@ class _Load:
         if self.error is not None:
             return
         try:
-            due_s, times = 0.0, random.Random(f"{config.seed} {thread} {stream}")
+            if config.rate:
+                self._send_when_due(client)
+                return
             for number in range(stream, config.num_requests, streams):
-                if config.rate:  # at random times of its own, so that a slow answer hides no later ones
-                    due_s += times.expovariate(config.rate / (config.num_threads * streams))
-                    time.sleep(max(0.0, self.began + due_s - time.perf_counter()))
-                self._time(client, thread, number, self.began + due_s if config.rate else time.perf_counter())
+                self._time(client, thread, number, time.perf_counter())
         except BaseException as error:  # send raises it
             self.error = error
+
+    def _schedule(self) -> Iterator[tuple[int, int, float]]:
+        """Thread and number of each request of all threads, and the second at which it is due: a Poisson process."""
+        config, due_s, times = self._config, 0.0, random.Random(self._config.seed)
+        for number in range(config.num_requests):
+            for thread in range(config.num_threads):
+                due_s += times.expovariate(config.rate)
+                yield thread, number, due_s
+
+    def _send_when_due(self, client: Client) -> None:
+        """Send the requests that come next. Whoever is free sends: one that waits for its answer holds up no other."""
+        while True:
+            with self._lock:
+                following = next(self._due, None)
+            if following is None:
+                return
+            thread, number, due_s = following
+            time.sleep(max(0.0, self.began + due_s - time.perf_counter()))
+            self._time(client, thread, number, self.began + due_s)  # late sending counts as waiting
 
     def _warm_up(self, client: Client, number: int) -> None:
         try:

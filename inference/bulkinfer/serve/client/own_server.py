@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from bulkinfer.errors import RunError
 from bulkinfer.host.process_setup import die_with_parent
-from bulkinfer.serve.options import RequestConfig
+from bulkinfer.serve.options import RequestConfig, ServeConfig
 
 log = logging.getLogger("bulkinfer")
 
@@ -54,6 +54,7 @@ def _words(config: RequestConfig, port: int) -> list[str]:
         "device": config.device,
         "precision": config.precision,
         "max_wait_ms": config.max_wait_ms,
+        "max_queue": max(ServeConfig.max_queue, config.most_in_flight),  # a refusal would measure nothing
         "host": config.host,
         "port": rest,
         "grpc_port": grpc,

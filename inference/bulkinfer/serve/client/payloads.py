@@ -43,7 +43,8 @@ class Payloads:
         chosen = [self.values[index] for index in self.indices(first, count)]
         if self.datatype == BYTES:
             return Tensor(self.name, BYTES, (count,), [value for value in chosen if isinstance(value, bytes)])
-        images = np.stack([value for value in chosen if not isinstance(value, bytes)])
+        found = [value[np.newaxis] for value in chosen if not isinstance(value, bytes)]
+        images = found[0] if count == 1 else np.concatenate(found)  # of one picture no copy
         return Tensor(self.name, self.datatype, images.shape, images)
 
     def indices(self, first: int, count: int) -> list[int]:

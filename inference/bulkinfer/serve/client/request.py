@@ -31,6 +31,7 @@ from bulkinfer.types import printable_path
 log = logging.getLogger("bulkinfer")
 
 _CONNECT_S = 5.0
+_NO_ANSWER = ("", "UNAVAILABLE")  # the statuses of what does not speak the protocol
 _MOST_BYTES = 1 << 20
 
 
@@ -41,7 +42,7 @@ def request(config: RequestConfig, make_network: Callable[[RequestConfig], None]
     measurement. Raises UsageError for options that contradict what is there, RunError if the server cannot be used.
     """
     place = None if config.to in ("", STDOUT) else require_file_place(config.to, None, overwrite=config.overwrite)
-    port = config.port or (ServeConfig.grpc_port if config.protocol == "grpc" else ServeConfig.port)
+    port = _port(config)
     token, ca = read_token(config.token_file), _certificates(config)
     with contextlib.ExitStack() as opened:
         if not _answers(config.host, port):
@@ -71,6 +72,12 @@ def _measure(config: RequestConfig, clients: list[list[Client]]) -> tuple[Measur
     try:
         facts = clients[0][0].facts(config.model_name)
     except ServerError as error:
+        if error.status in _NO_ANSWER:
+            place = f"{config.host}:{_port(config)}"
+            raise RunError(
+                f"what listens at {place} gives no answer over {config.protocol} ({error}): give its --port and --protocol, "
+                "and --tls_ca if it has TLS"
+            ) from None
         raise RunError(f"the server at {config.host} does not serve {config.model_name}: {error}") from None
     payloads = payloads_for(config, facts)
     outputs = wanted_outputs([each.name for each in facts.outputs])
@@ -83,6 +90,10 @@ def _measure(config: RequestConfig, clients: list[list[Client]]) -> tuple[Measur
     return send(config, clients, payloads, outputs, is_right, say), payloads.source
 
 
+def _port(config: RequestConfig) -> int:
+    return config.port or (ServeConfig.grpc_port if config.protocol == "grpc" else ServeConfig.port)
+
+
 def _class_names(config: RequestConfig) -> ClassNames:
     """The classes by the card of the network in --model_path; without it only numbers mean a class."""
     is_here = bool(config.labels) and not address_of(config.model_path)
@@ -92,7 +103,7 @@ def _class_names(config: RequestConfig) -> ClassNames:
 
 def _clients(config: RequestConfig, port: int, token: str, ca: bytes | None) -> list[Client]:
     """The clients of one thread: over one connection of gRPC, or over one of REST for each request under way."""
-    count = config.in_flight if config.use_async else 1
+    count = config.requests_in_flight
     if config.protocol == "grpc":
         return [GrpcClient(config.host, port, token=token, tls_ca=ca, timeout_s=config.timeout_s)] * count
     tls = ssl.create_default_context(cadata=ca.decode()) if ca is not None else None

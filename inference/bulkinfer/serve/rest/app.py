@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -30,8 +30,8 @@ _CLOSING = {Reason.SLOW, Reason.TOO_LARGE, Reason.ENCODED, Reason.ENDING}  # the
 Endpoint = Callable[[HttpRequest], Awaitable[Response]]
 
 
-def rest_app(service: Service) -> Starlette:
-    """The application of one server."""
+def rest_app(service: Service, others: Sequence[Route] = ()) -> Starlette:
+    """The application of one server, with `others` beside the paths of the protocol."""
     paths = _Paths(service)
     model = "/v2/models/{name}"
     routes = [
@@ -46,6 +46,7 @@ def rest_app(service: Service) -> Starlette:
             Route(f"{path}/ready", _guarded(service, paths.model_ready)),
             Route(f"{path}/infer", _guarded(service, paths.infer), methods=["POST"]),
         ]
+    routes += others
     handlers: dict[Any, ExceptionHandler] = {404: _no_path, 405: _no_path}
     return Starlette(routes=routes, exception_handlers=handlers)
 
@@ -58,12 +59,13 @@ def _guarded(service: Service, endpoint: Endpoint) -> Endpoint:
             service.check_token(request.headers.get("authorization", ""))
             return await endpoint(request)
         except Exception as error:  # the client gets it; a fault of bulkinfer is logged
-            return _refused(service.refusal_of(error))
+            return refused(service.refusal_of(error))
 
     return answer
 
 
-def _refused(refusal: RefusedError) -> Response:
+def refused(refusal: RefusedError) -> Response:
+    """The answer to a request that is refused."""
     headers = {}
     if refusal.reason in (Reason.BUSY, Reason.ENDING):
         headers["Retry-After"] = _AGAIN_S
@@ -71,16 +73,17 @@ def _refused(refusal: RefusedError) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if refusal.reason in _CLOSING:
         headers["Connection"] = "close"
-    return _json({"error": str(refusal)}, refusal.reason.http_status, headers)
+    return json_answer({"error": str(refusal)}, refusal.reason.http_status, headers)
 
 
-def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer in JSON."""
     return Response(orjson.dumps(content), status, headers, _JSON)
 
 
 async def _no_path(request: HttpRequest, _error: Exception) -> Response:
-    text = f"{request.method} {request.url.path} is no path of the Open Inference Protocol v2 that is served here"
-    return _json({"error": text}, Reason.NOT_FOUND.http_status)
+    text = f"{request.method} {request.url.path} is not served here"
+    return json_answer({"error": text}, Reason.NOT_FOUND.http_status)
 
 
 class _Paths:
@@ -88,13 +91,13 @@ class _Paths:
         self._service = service
 
     async def live(self, _request: HttpRequest) -> Response:
-        return _json({"live": self._service.is_live}, 200 if self._service.is_live else 503)
+        return json_answer({"live": self._service.is_live}, 200 if self._service.is_live else 503)
 
     async def ready(self, _request: HttpRequest) -> Response:
-        return _json({"ready": self._service.is_ready}, 200 if self._service.is_ready else 503)
+        return json_answer({"ready": self._service.is_ready}, 200 if self._service.is_ready else 503)
 
     async def server(self, _request: HttpRequest) -> Response:
-        return _json({"name": NAME, "version": __version__, "extensions": list(REST_EXTENSIONS)})
+        return json_answer({"name": NAME, "version": __version__, "extensions": list(REST_EXTENSIONS)})
 
     async def metrics(self, _request: HttpRequest) -> Response:
         return Response(self._service.metrics.text(), media_type=_TEXT)
@@ -104,12 +107,12 @@ class _Paths:
         tensors = {"inputs": network.inputs(), "outputs": network.outputs.facts()}
         shown = {kind: [asdict(facts) for facts in found] for kind, found in tensors.items()}
         about = {"name": network.name, "versions": [VERSION], "platform": PLATFORM}
-        return _json({**about, **shown, "parameters": network.facts()})
+        return json_answer({**about, **shown, "parameters": network.facts()})
 
     async def model_ready(self, request: HttpRequest) -> Response:
         network = self._network(request)
         is_ready = network.broken is None and self._service.is_ready
-        return _json({"name": network.name, "ready": is_ready}, 200 if is_ready else 503)
+        return json_answer({"name": network.name, "ready": is_ready}, 200 if is_ready else 503)
 
     async def infer(self, request: HttpRequest) -> Response:
         service, name, status = self._service, request.path_params["name"], Reason.GONE.http_status

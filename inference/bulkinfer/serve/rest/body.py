@@ -19,7 +19,8 @@ async def body_of(receive: Receive, headers: Mapping[str, str], gate: Gate, time
     """The body, whose bytes take room in the gate until the block ends. Raises RefusedError."""
     with gate.room() as room:
         try:
-            body = await _read(receive, headers, room, timeout_s)
+            _check_head(headers, gate)
+            body = await _read(receive, room, timeout_s)
         except RefusedError as refusal:
             if refusal.reason is not Reason.SLOW and "expect" not in headers:  # who expects leave to send has not begun
                 await _discard(receive, gate.max_request_bytes)
@@ -27,10 +28,17 @@ async def body_of(receive: Receive, headers: Mapping[str, str], gate: Gate, time
         yield body
 
 
-async def _read(receive: Receive, headers: Mapping[str, str], room: Room, timeout_s: float) -> bytearray:
+def _check_head(headers: Mapping[str, str], gate: Gate) -> None:
+    """Raises RefusedError for a body that is compressed, or too large by its own account.
+
+    What is announced takes no room: bytes that never come would keep out those of others.
+    """
     if encoding := headers.get("content-encoding", ""):
         raise RefusedError(Reason.ENCODED, f"Content-Encoding: {encoding} is not served: send the body as it is")
-    room.hold(_announced(headers))
+    gate.check_size(_announced(headers))
+
+
+async def _read(receive: Receive, room: Room, timeout_s: float) -> bytearray:
     body = bytearray()
     try:
         async with asyncio.timeout(timeout_s):

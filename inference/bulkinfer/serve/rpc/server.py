@@ -139,8 +139,9 @@ class _Calls:
         service, status = self._service, Reason.GONE.http_status
         try:
             async with service.gate.entered():
-                service.gate.check_size(asked.ByteSize())
-                reply = await service.answer(parse_request(asked))
+                with service.gate.room() as room:
+                    room.hold(asked.ByteSize())
+                    reply = await service.answer(parse_request(asked))
                 status = 200
             return reply_message(reply, raw=bool(asked.raw_input_contents))
         except Exception as error:

@@ -106,8 +106,8 @@ def _publish(final: Path, files: Mapping[str, Mapping[str, Tensor]], state: dict
     """Write the files with these tensors and state.json to the folder `final`, which appears when it is whole."""
     final.parent.mkdir(exist_ok=True)
     temporary = temporary_path(final)
-    temporary.mkdir()
     try:
+        temporary.mkdir()
         for name, content in files.items():
             save_file(_on_cpu(content), temporary / name)
         hashes = {name: file_sha256(temporary / name) for name in files}

@@ -83,6 +83,27 @@ def test_a_rate_bounds_what_is_sent() -> None:
     assert len(found.latencies_s) == 20
 
 
+def test_at_a_rate_a_late_answer_holds_up_no_other_request() -> None:
+    others = threading.Event()
+
+    class Slow(FakeClient):
+        def infer(self, request: Request) -> Reply:
+            assert others.wait(60), "the requests of the other thread have not come"
+            return super().infer(request)
+
+    class Quick(FakeClient):
+        def infer(self, request: Request) -> Reply:
+            reply = super().infer(request)
+            if len(self.seen) >= 13:
+                others.set()
+            return reply
+
+    clients = [Slow(), Quick()]
+    found = measure(clients, num_images=7, warm_up=0, rate=1000.0)
+    assert found.pictures == 14
+    assert Counter(number for client in clients for each in client.seen for number in each) == dict.fromkeys(range(7), 2)
+
+
 def test_what_is_asked_for() -> None:
     assert wanted_outputs(["logits", "scores", "class_ids"]) == ("class_ids", "scores")
     assert wanted_outputs(["embedding", "other"]) == ("embedding",)
