@@ -75,9 +75,9 @@ INSTEAD = {
     "get_model --model_name efficientnet_lite0 --model_path s3://*": _BUCKET,
     "partition_dataset --data_dir s3://*": _BUCKET,
     "partition_dataset --list_file addresses.txt *": _BUCKET,
-    "bulkinfer serve * --jobs queue": Instead("it serves until it is ended; tests/e2e/test_jobs_over_http.py starts it"),
-    "bulkinfer serve --jobs queue": Instead("the same"),
-    "bulkinfer serve *": Instead("it serves until it is ended; tests/e2e/test_serve.py starts servers"),
+    "bulkinfer serve *": Instead(
+        "it serves until it is ended; tests/e2e/test_serve.py and tests/e2e/test_jobs_over_http.py start servers"
+    ),
     "bulkinfer request --config resnet50_infer_*": Instead(
         "it makes a large network first; tests/e2e/test_serve_clients.py sends these loads to a small one"
     ),
