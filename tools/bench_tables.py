@@ -40,8 +40,9 @@ def taken(found: dict[str, Any]) -> dict[str, Any]:
     """Table -> its result and the conditions, of a results file."""
     if found["is_quick"]:
         raise SystemExit("results of --quick show that all works, and are no figures to quote: run the entries without it")
+    hardware = {name: value for name, value in found["hardware"].items() if name != "host"}
     return {
-        result["table"]: {"entry": name, "result": result, **{each: found[each] for each in _CONDITIONS}}
+        result["table"]: {"entry": name, "result": result, **{each: found[each] for each in _CONDITIONS}, "hardware": hardware}
         for name, result in found["benchmarks"].items()
         if result["table"] and result["status"] == DONE
     }

@@ -26,7 +26,7 @@ COMMANDS = {
     "retry": "run the error rows of a job again",
     "watch": "show how far a running job has come, from another terminal or host",
     "report": "write one HTML page about a job or a training run: figures, charts, sample pictures",
-    "bench": "measure decoding, the network and both on this host, or tune the plan of threads",
+    "bench": "measure decoding, the network and both on this host, tune the plan of threads, or run benchmarks of a file",
     "serve": "serve networks over the Open Inference Protocol (REST and gRPC), or jobs over HTTP",
     "request": "send pictures to such a server, and measure it",
     "show": "show rows of a job: the first, the surest, the least sure, of a class, with errors",

@@ -18,7 +18,7 @@ def _of_training(name: str, *, group: str = "") -> Any:
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """Measure this host: decoding, the network, and both; or the fastest plan of threads (--tune), or the input of training."""
+    """Measure decoding, the network, and both; or the best plan of threads (--tune), the input of training, a file (--spec)."""
 
     data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR", group="input")
     model_name: str = option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import importlib.metadata
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from bulkinfer.types import printable_path
 
 log = logging.getLogger("bulkinfer")
 
+_OTHERS = ("torch", "torchvision", "timm", "ray")
 CONVERGENCE = "_conv"  # ends the name of an entry that trains for days
 
 
@@ -42,8 +44,8 @@ def bench_spec(config: BenchConfig) -> int:
     if all(lacking.values()):
         raise UsageError(f"none of the entries can run here: {entries[0].name} needs {', '.join(lacking[entries[0].name])}")
     loads = [os.getloadavg()]
-    machine = machine_conditions(config, core_budget())
-    conditions = {**machine, "is_quick": config.quick}
+    conditions = {**machine_conditions(config, core_budget()), "is_quick": config.quick}
+    conditions["versions"] |= _versions_of_others()
     try:
         with opened(Path(config.log_path), spec.path, conditions, is_resumed=config.resume) as kept:
             results = _run_all(config, spec, entries, lacking, kept)
@@ -100,7 +102,7 @@ def _report_plan(entries: Sequence[Entry], lacking: Mapping[str, Sequence[str]])
         if needed := lacking[entry.name]:
             log.info(f"{entry.name}: cannot run here, it needs {', '.join(needed)}")
         else:
-            log.info(f"{entry.name}: {entry.rounds} round(s) of {len(entry.variants)} variant(s){named}")
+            log.info(f"{entry.name}: {entry.num_runs} round(s) of {len(entry.variants)} variant(s){named}")
 
 
 def _run_all(
@@ -128,6 +130,17 @@ def _run_all(
         for line in ["", *table_of(entry.name, result), ""] if result["status"] == DONE else [f"failed: {result['reason']}"]:
             log.info(line)
     return results
+
+
+def _versions_of_others() -> dict[str, str]:
+    """Versions of packages that change the figures of a training, or of another program that a command runs."""
+    found = {}
+    for package in _OTHERS:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def _without_figures(status: str, reason: str) -> dict[str, Any]:

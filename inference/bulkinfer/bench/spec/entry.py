@@ -73,9 +73,9 @@ class Entry:
     notes: tuple[str, ...] = ()
 
     @property
-    def counts_rounds(self) -> bool:
-        """True if the command takes the number of rounds, and makes them itself: it runs once."""
-        return "{rounds}" in self.cmd
+    def num_runs(self) -> int:
+        """How often each variant runs: once, if the command takes the number of rounds and makes them itself."""
+        return 1 if "{rounds}" in self.cmd else self.rounds
 
     @property
     def has_ratios(self) -> bool:

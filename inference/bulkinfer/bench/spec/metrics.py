@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bulkinfer.bench.spec.checked_keys import Place, dictionary, known_keys, one_of, switch, text, whole
@@ -61,6 +62,8 @@ def _extracted(name: str, value: Any, place: Place) -> Metric:
     if regexp:
         _check_pattern(regexp, place.below("regexp"))
     else:
+        if Path(file).is_absolute() or ".." in Path(file).parts or "**" in file:
+            raise place.below("file").wrong(f"{file!r} is no name below the folder of a run: give one such as summary.json")
         steps_of(path, place.below("path"))
     return Metric(name, regexp=regexp, file=file, path=path, **_shared(keys, place))
 

@@ -39,7 +39,7 @@ def run_entry(entry: Entry, settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {"status": DONE, "reason": "", "exit_code": 0, "ratios": []}
     try:
         _prepare(entry, settings)
-        for number in range(1, entry.rounds + 1):
+        for number in range(1, entry.num_runs + 1):
             for variant in entry.variants if number % 2 else reversed(entry.variants):
                 runs.append(_run(entry, variant, number, settings))
         found["ratios"] = ratios_of(entry, runs)
@@ -87,7 +87,7 @@ def _run(entry: Entry, variant: Variant, number: int, settings: Settings) -> Run
     run = Run(variant.name, number, seconds, str(folder.relative_to(settings.folder)), samples)
     figures = figures_of(entry, [run])[variant.name]
     said = ", ".join(f"{metric.label} {value_text(figures[metric.name]['value'], metric.digits)}" for metric in entry.shown)
-    log.info(f"{shown}: round {number} of {entry.rounds}, {duration_text(seconds)}: {said}")
+    log.info(f"{shown}: round {number} of {entry.num_runs}, {duration_text(seconds)}: {said}")
     return run
 
 

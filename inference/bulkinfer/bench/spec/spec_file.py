@@ -6,7 +6,7 @@ Entries stand at the top of the file or under `benchmarks`. What ends with `_opt
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,11 @@ def _entry(name: str, value: Any, place: Place, *, is_quick: bool) -> Entry:
     keys = known_keys(value, _OURS | _LEFT_OUT.keys() | {"notebook"}, place)
     if keys.get("notebook") is None and not keys.get("cmd"):
         raise place.wrong("it has no cmd: give the command that is measured")
-    constants = _constants(keys, place, is_quick=is_quick)
     ratios = keys.get("ratios")
     default_rounds = _ROUNDS_OF_PAIRS if ratios else 1
     rounds = whole(keys.get("rounds", default_rounds), place.below("rounds"), least=1)
     env = dictionary(keys.get("env"), place.below("env"))
-    variants = variants_of(name, keys, constants, place)
+    variants = _variants(name, keys, place, is_quick=is_quick)
     entry = Entry(
         name,
         text(keys.get("cmd") or "", place.below("cmd")),
@@ -100,17 +99,20 @@ def _entry(name: str, value: Any, place: Place, *, is_quick: bool) -> Entry:
     return entry
 
 
-def _constants(keys: dict[str, Any], place: Place, *, is_quick: bool) -> dict[str, str]:
-    """Values that all variants have; with --quick those under `quick` replace some."""
-    found: dict[str, str] = {}
-    for key in ("constants", "quick"):
-        given = dictionary(keys.get(key), place.below(key))
-        values = {checked(name, place.below(key)): text(value, place.below(key).below(name)) for name, value in given.items()}
-        if key == "quick" and (unknown := [name for name in values if name not in found]):
-            raise place.below(key).wrong(f"{unknown[0]!r} is no constant; the constants are {', '.join(found) or 'none'}")
-        if key == "constants" or is_quick:
-            found.update(values)
-    return found
+def _variants(name: str, keys: dict[str, Any], place: Place, *, is_quick: bool) -> tuple[Variant, ...]:
+    """The variants; with --quick they have the values under `quick`."""
+    found = variants_of(name, keys, _values(keys, "constants", place), place)
+    quick = _values(keys, "quick", place)
+    if unknown := [each for each in quick if each not in found[0].values]:
+        names = ", ".join(found[0].values) or "none"
+        raise place.below("quick").wrong(f"{unknown[0]!r} is no constant or parameter; there are {names}")
+    return tuple(replace(variant, values={**variant.values, **quick}) for variant in found) if is_quick else found
+
+
+def _values(keys: dict[str, Any], key: str, place: Place) -> dict[str, str]:
+    """The values under a key, by the name that stands in braces for each."""
+    at = place.below(key)
+    return {checked(name, at): text(value, at.below(name)) for name, value in dictionary(keys.get(key), at).items()}
 
 
 def _ratios(given: Any, variants: tuple[Variant, ...], place: Place) -> tuple[tuple[str, str], ...]:

@@ -35,6 +35,9 @@ def test_without_output_all_are_shown() -> None:
     [
         ({"data": {"a": {}}}, "give either regexp, or file and path"),
         ({"data": {"a": {"regexp": "x", "file": "y"}}}, "give either regexp, or file and path"),
+        ({"data": {"a": {"file": "/x.json", "path": "a"}}}, "'/x.json' is no name below the folder of a run"),
+        ({"data": {"a": {"file": "../x.json", "path": "a"}}}, "'../x.json' is no name below the folder of a run"),
+        ({"data": {"a": {"file": "a**.json", "path": "a"}}}, "'a**.json' is no name below the folder of a run"),
         ({"data": {"a": {"file": "summary.json"}}}, "file and path belong together"),
         ({"data": {"a": {"file": "summary.json", "path": "a..b"}}}, "'a..b' is no path"),
         ({"data": {"a": {"regexp": "("}}}, "it is no regular expression"),

@@ -27,6 +27,11 @@ def test_variants_alternate(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "e" / "b" / "2" / "stdout").read_text() == "rate 3\n"
 
 
+def test_a_command_that_takes_the_rounds_runs_once(tmp_path: Path) -> None:
+    found = run(tmp_path, Entry("e", "echo rate {rounds}", BOTH[:1], (RATE,), rounds=7))
+    assert [(run["round"], run["samples"]) for run in found["runs"]] == [(1, {"rate": [7.0]})]  # type: ignore[attr-defined]
+
+
 def test_commands_before_run_once_and_in_the_folder(tmp_path: Path) -> None:
     entry = Entry("e", "cat before.txt", BOTH, (RATE,), before=("cp {n}.txt before.txt", "cp 6.txt other.txt"))
     for name in ("3", "6"):

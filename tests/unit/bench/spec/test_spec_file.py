@@ -102,7 +102,9 @@ a:
     assert (entry.rounds, entry.timeout_s, entry.needs.cores) == (5, 7.0, 4)
     assert (entry.needs.packages, entry.needs.environment) == (("torch",), ("TOKEN",))
     (entry,) = read(tmp_path, text, is_quick=True).entries
-    assert (entry.rounds, entry.variants[0].values["size"]) == (1, "1")
+    assert (entry.rounds, [variant.values["size"] for variant in entry.variants]) == (1, ["1", "1"])
+    (entry,) = read(tmp_path, text.replace("quick: {size: 1}", "quick: {size: 1, way: x}"), is_quick=True).entries
+    assert [variant.values["way"] for variant in entry.variants] == ["x", "x"]  # those of variants as well
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ a:
         (f"a: {{cmd: 'echo {{q}}', parameters: {{p: 1}}, {DATA}}}", "there is no parameter 'q'; there are p, run_dir, rounds"),
         (f"a: {{cmd: echo, timeout: soon, {DATA}}}", "a: timeout: it is 'soon', and a number from 0 on is needed"),
         (f"a: {{cmd: echo, rounds: 1.5, {DATA}}}", "a: rounds: 1.5 is no whole number"),
-        (f"a: {{cmd: echo, quick: {{n: 1}}, {DATA}}}", "a: quick: 'n' is no constant; the constants are none"),
+        (f"a: {{cmd: echo, quick: {{n: 1}}, {DATA}}}", "a: quick: 'n' is no constant or parameter; there are none"),
         (f"a: {{cmd: echo, ratios: [[a, b]], {DATA}}}", "a: ratios: 0: there is no variant 'b'; there are a"),
         (f"a: {{cmd: echo, needs: {{gpu: 1}}, {DATA}}}", "a: needs: unknown key 'gpu'; the keys are cores, devices"),
         (f"x: 1\nbenchmarks: {{a: {{cmd: echo, {DATA}}}}}", "unknown key 'x'; the keys are benchmarks"),
