@@ -102,7 +102,7 @@ def run_ours(task: Task, number: int, scratch: Path) -> Run:
     done = subprocess.run([SCRIPTS / "bulkinfer", *map(str, words)], capture_output=True, text=True, timeout=LIMIT_S)
     if done.returncode:
         raise RefusedError(f"bulkinfer train ended with {done.returncode}: {done.stderr}")
-    (table,) = logs.glob("*/training.csv")
+    table = logs / "latest" / "training.csv"
     rows = list(csv.DictReader(table.open()))
     assert int(rows[0]["step"]) == task.warm_up, f"the first log is that of update {rows[0]['step']}"
     seconds = float(rows[-1]["total_s"]) - float(rows[0]["total_s"])

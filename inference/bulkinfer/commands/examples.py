@@ -86,7 +86,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bulkinfer serve": (
         "bulkinfer serve efficientnet_lite0",
         "bulkinfer serve efficientnet_lite0 --port 9000 --grpc_port -1 --max_wait_ms 10",
-        "bulkinfer serve --jobs queue",
     ),
     "bulkinfer request": (
         "bulkinfer request efficientnet_lite0 --num_images 20",
