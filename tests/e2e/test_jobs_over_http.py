@@ -144,7 +144,7 @@ def test_what_is_refused(home: Path, server: Server, job: dict[str, Any]) -> Non
         ({"data_dir": f"{home}/photos/link"}, "is not in a folder or store that jobs may read"),
         ({"data_dir": "s3://bucket"}, "is not in a folder or store that jobs may read"),
         ({"output": "/tmp/x"}, "output is set by the service"),
-        ({"model_name": "none"}, "no network 'none' is in the models of this service; there are tiny"),
+        ({"model_name": "none"}, "model_name none is no network in the models of this service: give one of tiny"),
     ):  # fmt: skip
         status, answer = submit(server, "ann", options_in(home, **options))
         assert status == 400

@@ -13,6 +13,7 @@ class Reason(Enum):
     INVALID = (400, "INVALID_ARGUMENT")
     NO_TOKEN = (401, "UNAUTHENTICATED")
     NOT_FOUND = (404, "NOT_FOUND")
+    OTHER = (409, "ALREADY_EXISTS")
     SLOW = (408, "DEADLINE_EXCEEDED")
     TOO_LARGE = (413, "RESOURCE_EXHAUSTED")
     ENCODED = (415, "UNIMPLEMENTED")
@@ -21,6 +22,7 @@ class Reason(Enum):
     FAILED = (500, "INTERNAL")
     ENDING = (503, "UNAVAILABLE")
     LATE = (504, "DEADLINE_EXCEEDED")
+    FULL = (507, "RESOURCE_EXHAUSTED")
 
     @property
     def http_status(self) -> int:

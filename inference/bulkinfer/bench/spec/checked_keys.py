@@ -75,10 +75,12 @@ def number(value: Any, place: Place, *, least: float = 0.0) -> float:
     return float(value)
 
 
-def whole(value: Any, place: Place, *, least: int = 0) -> int:
-    """A whole number that is at least `least`."""
+def whole(value: Any, place: Place, *, least: int = 0, most: int | None = None) -> int:
+    """A whole number from `least` to `most`."""
     if (found := number(value, place, least=least)) != int(found):
         raise place.wrong(f"{value!r} is no whole number")
+    if most is not None and found > most:
+        raise place.wrong(f"{value!r} is more than {most}")
     return int(found)
 
 

@@ -13,6 +13,7 @@ from bulkinfer.bench.spec.expression import names_in
 from bulkinfer.bench.spec.json_path import steps_of
 from bulkinfer.errors import first_line
 
+_MOST_DIGITS = 15  # behind the point: a float has no more
 _SHARED = {"skip", "reduction_type", "is_ratio", "better", "digits"}
 _DATA = {"regexp", "file", "path", *_SHARED}
 _DERIVED = {"expr", *_SHARED}
@@ -85,7 +86,7 @@ def _shared(keys: dict[str, Any], place: Place) -> dict[str, Any]:
         "reduction": one_of(keys.get("reduction_type", "median"), REDUCTIONS, place.below("reduction_type")),
         "is_ratio": is_ratio,
         "is_lower_better": one_of(keys.get("better", "higher"), ("higher", "lower"), place.below("better")) == "lower",
-        "digits": None if keys.get("digits") is None else whole(keys["digits"], place.below("digits")),
+        "digits": None if keys.get("digits") is None else whole(keys["digits"], place.below("digits"), most=_MOST_DIGITS),
     }
 
 

@@ -31,6 +31,7 @@ _LEFT_OUT = {  # of the reference -> what a user does in its place
     "allow_wandb": "words with --wandb in cmd are given to the command as they stand",
     "profile": "profile the command by its own options",
 }
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NEEDS = {"packages", "programs", "devices", "processor", "files", "environment", "other", "cores", "memory_gib"}
 _ROUNDS_OF_PAIRS = 5
 
@@ -78,6 +79,9 @@ def _entry(name: str, value: Any, place: Place, *, is_quick: bool) -> Entry:
     default_rounds = _ROUNDS_OF_PAIRS if ratios else 1
     rounds = whole(keys.get("rounds", default_rounds), place.below("rounds"), least=1)
     env = dictionary(keys.get("env"), place.below("env"))
+    for variable in env:
+        if not _VARIABLE.fullmatch(variable):
+            raise place.below("env").wrong(f"{variable!r} is no name of a variable: use letters, digits and _")
     variants = _variants(name, keys, place, is_quick=is_quick)
     entry = Entry(
         name,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.errors import RunError, first_line
+from bulkinfer.errors import BulkinferError, RunError, first_line
 from bulkinfer.results.status_file import utc_text
 from bulkinfer.serve.refusals import Reason, RefusedError
 from bulkinfer.types import printable_path
@@ -71,7 +71,10 @@ class Job:
 
 
 class JobQueue:
-    """The jobs of all users. Every method is one transaction; threads take turns."""
+    """The jobs of all users. Every method is one transaction; threads take turns.
+
+    Methods that change something raise RefusedError where the disk is full.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open the file, or make it. Raises RunError if it is damaged or from a newer version."""
@@ -102,13 +105,17 @@ class JobQueue:
     def add(self, user: str, options: dict[str, Any], max_queued: int, request_key: str | None = None) -> tuple[Job, bool]:
         """The new job of a user, and True; or, and False, the one that the user has submitted with this key before.
 
-        Raises RefusedError if the user has `max_queued` jobs that have not ended.
+        Raises RefusedError if the user has `max_queued` jobs that have not ended, or used the key for other options.
         """
         with self._transaction() as cursor:
             if request_key is not None:
                 query = f"SELECT {_COLUMNS} FROM jobs WHERE user = ? AND request_key = ?"
                 if (row := cursor.execute(query, (user, request_key)).fetchone()) is not None:
-                    return _job(row), False
+                    if (known := _job(row)).options != options:
+                        raise RefusedError(
+                            Reason.OTHER, f"job {known.id} has this Idempotency-Key and other options: give a new key"
+                        )
+                    return known, False
             query = "SELECT count(*) FROM jobs WHERE user = ? AND state IN (?, ?)"
             (count,) = cursor.execute(query, (user, QUEUED, RUNNING)).fetchone()
             if count >= max_queued:
@@ -215,7 +222,9 @@ class JobQueue:
             finally:
                 cursor.close()
 
-    def _failure(self, error: sqlite3.Error) -> RunError:
+    def _failure(self, error: sqlite3.Error) -> BulkinferError:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:  # errors of the module itself have none
+            return RefusedError(Reason.FULL, f"the disk with {self._shown} is full: make room, and try it again")
         return RunError(
             f"{self._shown} cannot be used ({first_line(error)}): make room, or restore it from a backup; moved away, it "
             "leaves an empty queue"

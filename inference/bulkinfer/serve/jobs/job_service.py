@@ -24,7 +24,7 @@ from bulkinfer.serve.jobs.runner import Runner
 from bulkinfer.serve.jobs.settings import JobSettings, read_settings
 from bulkinfer.serve.jobs.submission import Parse, options_of, words_of
 from bulkinfer.serve.jobs.tokens import user_of
-from bulkinfer.serve.refusals import Reason, RefusedError
+from bulkinfer.serve.refusals import InvalidError, Reason, RefusedError
 from bulkinfer.types import printable_path
 
 log = logging.getLogger("bulkinfer")
@@ -173,6 +173,8 @@ class JobService:
         return None if found is None else job_folder(self.folder, job_id) / RESULTS
 
     def _words(self, job: Job) -> list[str]:
+        if job.user not in self.settings.users:
+            raise InvalidError("its user is not in jobs.toml any more: add the user there, and submit the job again")
         return words_of(job.options, self._folder_of(job.id), self.settings, lambda job_id: self._results_of(job.user, job_id))
 
 

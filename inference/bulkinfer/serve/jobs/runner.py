@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from bulkinfer.errors import escaped, os_error_sentence
 from bulkinfer.files.guarded import open_regular
@@ -21,7 +22,7 @@ from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.serve.jobs.folders import ERRORS_FILE, LOG_FILE, RESULTS
 from bulkinfer.serve.jobs.job_queue import CANCELLED, DONE, FAILED, Job, JobQueue
 from bulkinfer.serve.jobs.tied_command import tied_words
-from bulkinfer.serve.refusals import InvalidError
+from bulkinfer.serve.refusals import InvalidError, Reason, RefusedError
 
 log = logging.getLogger("bulkinfer")
 
@@ -30,7 +31,11 @@ _BY_SIGNAL = (129, 130, 143)
 _MOST_DEATHS = 10  # of launchers in a row that add no row
 _PATIENCE_S = 60.0  # for a launcher that is stopped because its job is cancelled
 _LOOK_S = 0.1  # between two looks at the lock of a launcher that is ending
+_FULL_S = 2.0  # between two tries to change the queue while its disk is full
 _END_BYTES = 1 << 16  # of the file of errors, that are read
+
+
+T = TypeVar("T")
 
 
 class Runner:
@@ -58,7 +63,7 @@ class Runner:
         while not self._is_ending:
             self._changed.clear()
             await asyncio.to_thread(self._check_lock)
-            job = await asyncio.to_thread(self._queue.take)
+            job = await self._kept(self._queue.take)
             if job is None:
                 await self._changed.wait()
                 continue
@@ -112,7 +117,7 @@ class Runner:
         elif job.id in self._cancelled:
             await self._finish(job, CANCELLED, code)
         elif self._is_ending:
-            await asyncio.to_thread(self._queue.put_back, job.id)
+            await self._kept(self._queue.put_back, job.id)
         elif code < 0 or code in _BY_SIGNAL:
             await self._died(job, folder, code)
         else:
@@ -144,15 +149,29 @@ class Runner:
 
     async def _died(self, job: Job, folder: Path, code: int) -> None:
         rows = await asyncio.to_thread(_count_rows, folder / RESULTS)
-        deaths = await asyncio.to_thread(self._queue.note_death, job.id, rows)
+        deaths = await self._kept(self._queue.note_death, job.id, rows)
         how = signal.Signals(-code if code < 0 else code - 128).name
         if deaths >= _MOST_DEATHS:
             await self._finish(job, FAILED, code, f"its launcher was ended by {how} {deaths} times without a further row")
         else:
             log.warning(f"warning: job {job.id}: its launcher was ended by {how}: it is started again")
 
+    async def _kept(self, change: Callable[..., T], *values: Any) -> T:
+        """Change the queue, as soon as its disk has room; unless the service ends, which leaves the job to the next one."""
+        has_warned = False
+        while True:
+            try:
+                return await asyncio.to_thread(change, *values)
+            except RefusedError as error:
+                if error.reason is not Reason.FULL or self._is_ending:
+                    raise
+                if not has_warned:
+                    log.warning(f"warning: {error}; jobs wait until then")
+                has_warned = True
+                await asyncio.sleep(_FULL_S)
+
     async def _finish(self, job: Job, state: str, code: int | None, reason: str = "") -> None:
-        await asyncio.to_thread(self._queue.finish, job.id, state, code, reason)
+        await self._kept(self._queue.finish, job.id, state, code, reason)
         self._cancelled.discard(job.id)
         log.info(f"job {job.id} of {job.user}: {state}{f': {reason}' if reason else ''}")
 

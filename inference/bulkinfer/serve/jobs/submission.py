@@ -87,7 +87,7 @@ def _require_network(name: str, models: str) -> None:
     folder, _ = named_folder(models, name)
     if not (folder / CARD).is_file():
         there = ", ".join(network_names(Path(models))) or "none yet"
-        raise InvalidError(f"no network {name!r} is in the models of this service; there are {there}")
+        raise InvalidError(f"model_name {name} is no network in the models of this service: give one of {there}")
 
 
 def _require_done(place: str, settings: JobSettings, results_of: ResultsOf) -> None:
@@ -105,7 +105,7 @@ def _from_json(body: bytes) -> LaunchConfig:
     except orjson.JSONDecodeError as error:
         raise InvalidError(f"the job is no JSON ({error}): send options of infer_launch as an object") from None
     if not isinstance(found, dict):
-        raise InvalidError("the job is no JSON object: send options of infer_launch, such as {'data_dir': '/data/photos'}")
+        raise InvalidError('the job is no JSON object: send options of infer_launch, such as {"data_dir": "/data/photos"}')
     known = {field.name for field in dataclasses.fields(LaunchConfig)}
     if unknown := [name for name in found if name not in known]:
         raise InvalidError(f"{unknown[0]!r} is no option of infer_launch: see infer_launch --help")
@@ -118,6 +118,8 @@ def _lines(body: bytes) -> list[str]:
         lines = [line.strip() for line in body.decode().splitlines()]
     except UnicodeDecodeError:
         raise InvalidError("the job is no UTF-8 text: send the lines of a flag file, or JSON") from None
+    if body.lstrip()[:1] == b"{":
+        raise InvalidError("this looks like JSON: send it with the header Content-Type: application/json")
     words = [line for line in lines if line and not line.startswith(_COMMENTS)]
     if any(_FLAG_FILE.match(word) for word in words):
         raise InvalidError("--flagfile names a file of the service: send its lines instead")

@@ -118,6 +118,8 @@ a:
         (f"a: {{cmd: echo, comand: ls, {DATA}}}", "a: unknown key 'comand'; the keys are allow_wandb, cmd, constants"),
         ("a: {cmd: echo}", "a: it extracts nothing: name a figure under data"),
         (f"a/b: {{cmd: echo, {DATA}}}", "a/b: this is no name of an entry"),
+        (f"a: {{cmd: echo, env: {{'B=': x}}, {DATA}}}", "a: env: 'B=' is no name of a variable"),
+        ("a: {cmd: echo, data: {r: {regexp: '(x)', digits: 100000}}}", "digits: 100000 is more than 15"),
         (f"1: {{cmd: echo, {DATA}}}", "the key 1 is a number: write it in quotes"),
         (f"a: {{cmd: 'echo {{q}}', parameters: {{p: 1}}, {DATA}}}", "there is no parameter 'q'; there are p, run_dir, rounds"),
         (f"a: {{cmd: echo, timeout: soon, {DATA}}}", "a: timeout: it is 'soon', and a number from 0 on is needed"),

@@ -172,3 +172,23 @@ def test_a_damaged_or_newer_file_is_refused(path: Path) -> None:
     newer.close()
     with pytest.raises(RunError, match="from a newer version"):
         JobQueue(path)
+
+
+def test_the_key_of_another_request_is_refused(queue: JobQueue) -> None:
+    first, _ = queue.add("ann", {"limit": 1}, 100, "key")
+    with pytest.raises(RefusedError, match=f"job {first.id} has this Idempotency-Key and other options") as refusal:
+        queue.add("ann", {"limit": 2}, 100, "key")
+    assert refusal.value.reason is Reason.OTHER
+    assert queue.counts() == {QUEUED: 1}
+
+
+def test_a_full_disk_is_said_and_harms_nothing(queue: JobQueue) -> None:
+    first = added(queue)
+    (pages,) = queue._connection.execute("PRAGMA page_count").fetchone()
+    queue._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(RefusedError, match="is full: make room, and try it again") as refusal:
+        added(queue, text="x" * 100_000)
+    assert refusal.value.reason is Reason.FULL
+    queue._connection.execute("PRAGMA max_page_count = 100000")
+    added(queue)
+    assert [job.id for job in queue.jobs_of("ann", 100)][-1] == first

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bulkinfer.errors import RunError
@@ -13,7 +14,7 @@ from bulkinfer.serve.jobs import runner as module
 from bulkinfer.serve.jobs.folders import ERRORS_FILE
 from bulkinfer.serve.jobs.job_queue import CANCELLED, DONE, FAILED, QUEUED, Job, JobQueue
 from bulkinfer.serve.jobs.runner import Runner, last_words
-from bulkinfer.serve.refusals import InvalidError
+from bulkinfer.serve.refusals import InvalidError, Reason, RefusedError
 
 WAITS = "import sys, time; open('waits', 'w').close(); time.sleep(600)"
 IGNORES = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
@@ -138,3 +139,19 @@ def test_last_words_are_one_printable_line(tmp_path: Path) -> None:
     assert last_words(tmp_path) == r"last \x1b[31m\xff"
     (tmp_path / ERRORS_FILE).write_bytes(b"")
     assert last_words(tmp_path) == "its launcher has ended without a word; launcher.log in its folder may say why"
+
+
+def test_jobs_wait_while_the_disk_is_full(runner: Runner, queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, plain = [], queue.finish
+
+    def finish(*values: Any) -> None:
+        tries.append(values)
+        if len(tries) < 3:
+            raise RefusedError(Reason.FULL, "the disk is full")
+        plain(*values)
+
+    monkeypatch.setattr(queue, "finish", finish)
+    monkeypatch.setattr(module, "_FULL_S", 0.01)
+    job = added(queue, "")
+    run(runner, queue, until=lambda: True)
+    assert (job_of(queue, job).state, len(tries)) == (DONE, 3)

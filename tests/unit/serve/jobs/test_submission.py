@@ -114,7 +114,7 @@ def test_places_are_checked_again_at_each_start(settings: JobSettings, tmp_path:
         ({"skip_done": ["other"]}, "skip_done 'other' is no job of yours"),
         ({"skip_done": ["--output=x"]}, "'--output=x' in a list"),
         ({"save": ["topk,logits"]}, "'topk,logits' in a list"),
-        ({"model_name": "other"}, "no network 'other' is in the models of this service; there are tiny"),
+        ({"model_name": "other"}, "model_name other is no network in the models of this service: give one of tiny"),
         ({"model_name": "../models/tiny"}, "is no name of a network"),
         ({"model_name": ".."}, "is no name of a network"),
         ({"batch_size": "4"}, "batch_size is '4': it must be a whole number"),
@@ -132,6 +132,7 @@ def test_what_is_refused(settings: JobSettings, tmp_path: Path, fields: dict[str
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
+        ('{"data_dir": "/a"}', "send it with the header Content-Type: application/json"),
         ("--flagfile /etc/passwd", "--flagfile names a file of the service"),
         ("-flagfile=/etc/passwd", "--flagfile names a file of the service"),
         ("--flag_file=/etc/passwd", "--flagfile names a file of the service"),
