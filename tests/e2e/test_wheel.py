@@ -40,7 +40,7 @@ def test_what_it_installs(wheel: zipfile.ZipFile) -> None:
     recorded = {row[0] for row in csv.reader(io.TextIOWrapper(wheel.open(f"{about}/RECORD")))}
     assert recorded == set(wheel.namelist())
     assert {name.partition("/")[0] for name in recorded} == {"bulkinfer", about}
-    kinds = (".py", ".yml", ".typed", ".html", ".css")
+    kinds = (".py", ".yml", ".typed", ".html", ".css", ".js")
     sources = {str(path.relative_to(PACKAGE.parent)) for path in PACKAGE.rglob("*") if path.suffix in kinds}
     assert {name for name in recorded if name.startswith("bulkinfer/")} == sources
     scripts = wheel.read(f"{about}/entry_points.txt").decode().splitlines()
