@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.chromium import chromium
 from tests.forms import long
 from tests.jobs_over_http import NETWORK, ask, ended, submit, token, write_home
 from tests.launches import write_photos
@@ -16,21 +16,13 @@ from tests.serving import Server, serving
 
 pytestmark = long
 
-CHROMIUM = "/usr/bin/chromium"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    assert Path(CHROMIUM).exists(), "install Debian's package chromium, as tools/test --long does"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # its pipes are closed by the process that it started
-        with sync_playwright() as playwright:
-            found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            yield found
-            found.close()
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.chromium import chromium
 from tests.commands import run_here
 from tests.forms import long
 from tests.reports import HOSTILE, Row, write_job, write_logs, write_run, write_shapes
 
 pytestmark = long
 
-CHROMIUM = "/usr/bin/chromium"
 LONG_NAME = b"folder/" + b"n" * 200 + b".png"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    assert Path(CHROMIUM).exists(), "install Debian's package chromium, as tools/test --long does"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # its pipes are closed by the process that it started
-        with sync_playwright() as playwright:
-            found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            yield found
-            found.close()
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
