@@ -24,6 +24,7 @@ def write_home(home: Path, *, photos: int = 20, **settings: object) -> Path:
     write_tiny_model(home / "models", batch_sizes=(4,))
     write_photos(home / "photos", photos)
     (home / "queue").mkdir()
+    (home / "many").mkdir()
     lines = [
         'data = ["../photos", "../many"]',
         'models = "../models"',

@@ -33,6 +33,7 @@ from tests.jobs_over_http import (
     write_home,
 )
 from tests.models import write_tiny_model
+from tests.object_store import BUCKET, s3_server, without_own_credentials
 from tests.pages import blocks
 from tests.rules.source import ROOT
 from tests.serving import Server, serving
@@ -231,10 +232,70 @@ def test_a_signal_stops_a_job_and_the_next_service_continues_it(home: Path, many
     assert len(records(home / "continued" / "jobs" / job["id"] / "results")) == 80
 
 
+@long
+def test_a_job_that_is_cancelled_and_killed_at_once_tells_its_rows(home: Path, many: dict[str, object]) -> None:
+    words = other_queue(home, "cut")
+    with serving(home, *words) as server:
+        job = submit(server, "ann", many)[1]
+        running(server, "ann", job["id"])
+        launcher = wait_for_launcher(server)
+        wait_for_part(home / "cut" / "jobs" / job["id"] / "results")
+        ask(server, "ann", "POST", f"/jobs/{job['id']}/cancel")
+        server.process.kill()
+        server.end()
+        wait_until_gone([launcher])
+    with serving(home, *words) as server:
+        found = ended(server, "ann", job["id"])
+        assert server.stop() == 0
+    assert found["state"] == "cancelled"
+    assert found["progress"]["done"] == len(records(home / "cut" / "jobs" / job["id"] / "results"))
+
+
+@long
+def test_pictures_of_a_store(home: Path) -> None:
+    words = other_queue(home, "stored")
+    settings = home / "stored" / "jobs.toml"
+    settings.write_text(settings.read_text().replace("data = [", f'data = ["s3://{BUCKET}/photos", '))
+    with s3_server() as store:
+        store.put_folder(home / "photos", "photos")
+        store.put_folder(home / "photos", "photos-of-others")
+        environment = {**without_own_credentials(), "XDG_CACHE_HOME": str(home / "cache"), **store.environment()}
+        with serving(home, *words, env=environment) as server:
+            status, answer = submit(server, "ann", {**NETWORK, "data_dir": f"s3://{BUCKET}/photos-of-others"})
+            assert (status, "is not in a folder or store that jobs may read here" in answer["error"]) == (400, True)
+            job = submit(server, "ann", {**NETWORK, "data_dir": f"s3://{BUCKET}/photos"})[1]
+            found = ended(server, "ann", job["id"])
+            assert (found["state"], found["exit_code"]) == ("done", 3), found
+            assert server.stop() == 0
+    output = home / "stored" / "jobs" / job["id"] / "results"
+    assert scores(output) == scores(home / "out")
+
+
+def scores(output: Path) -> list[tuple[str, list[float] | None]]:
+    """The name and the scores of each picture."""
+    return sorted((str(row["key"]).rpartition("/")[2], row["scores"]) for row in records(output))
+
+
+@long
+def test_what_is_said_of_settings_that_lead_nowhere(home: Path) -> None:
+    words = other_queue(home, "nowhere")
+    settings = home / "nowhere" / "jobs.toml"
+    settings.write_text(settings.read_text().replace("../photos", "../absent"))
+    (home / "token").write_text("word")
+    with serving(home, *words, "--host", "0.0.0.0", "--token_file", "token") as server:
+        assert server.stop() == 0
+    assert server.errors.splitlines() == [
+        f"warning: jobs.toml: data names {home}/absent, which does not exist",
+        "warning: --host 0.0.0.0: other hosts can reach this server without TLS: see --tls_cert and --tls_key",
+        "warning: --token_file is the token of networks, and none is served: users of jobs have their own ones",
+    ]
+    assert server.said.splitlines()[-1] == "ended: 0 job(s) have not ended: the next service goes on with them"
+
+
 def test_two_services_of_one_folder_and_wrong_folders(home: Path, server: Server) -> None:
     (home / "nothing").mkdir(exist_ok=True)
     for words, reason, code in (
-        (("--jobs", "queue"), "queue is in use by", 1),
+        (("--jobs", "queue"), "queue is in use by a service on", 1),
         (("--jobs", "nothing"), "nothing/jobs.toml does not exist", 2),
         (("--jobs", "none"), "none is no folder", 2),
         (("--jobs", "queue", "--port", "-1"), "--jobs needs the port of REST", 2),

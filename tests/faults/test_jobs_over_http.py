@@ -14,11 +14,12 @@ from pathlib import Path
 from tests.commands import rows, run_installed
 from tests.forms import long
 from tests.jobs_over_http import NETWORK, USERS, ask, ended, launchers, submit, wait_for_launcher, write_home
-from tests.serving import Server, serving
+from tests.serving import TIMEOUT_S, Server, serving
 
 KILLS = 30
 PICTURES = 24  # six parts in each job
 LARGEST_TOP_K = 4
+MOST_IN_A_ROW = 6  # of kills without a further row; the service takes ten for a fault of the job
 GONE = (ConnectionError, http.client.HTTPException)  # the service was killed before it had answered
 
 
@@ -28,6 +29,7 @@ class Kills:
     def __init__(self, home: Path, longest_s: float) -> None:
         self.home, self._longest_s, self._chance = home, longest_s, random.Random(18)
         self.submitted = self.kills = 0
+        self._parts = self._in_a_row = 0
         self.said = ""
 
     def submit(self, server: Server, number: int) -> None:
@@ -43,6 +45,7 @@ class Kills:
                 self.submitted += 1
             while self._chance.random() < 0.5 and self.kills < KILLS - 1:
                 wait_for_launcher(server)
+                self._let_it_come_on()
                 self._wait()
                 for launcher in launchers(server):  # it may have just ended
                     with contextlib.suppress(ProcessLookupError):
@@ -59,6 +62,16 @@ class Kills:
             server.end()
             self.said += server.said
             assert "Traceback" not in server.errors
+
+    def _let_it_come_on(self) -> None:
+        """After so many kills without a further row, wait for one."""
+        is_stuck = self._in_a_row == MOST_IN_A_ROW
+        deadline = time.monotonic() + TIMEOUT_S
+        while (parts := len(list(self.home.glob("queue/jobs/*/results/part-*")))) == self._parts and is_stuck:
+            assert time.monotonic() < deadline, "no further part was published"
+            time.sleep(0.01)
+        self._in_a_row = self._in_a_row + 1 if parts == self._parts else 1
+        self._parts = parts
 
     def _wait(self) -> None:
         """Until a moment in the time of a job, often right at its beginning."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -15,12 +16,14 @@ from typing import Any
 
 import pytest
 
+from tests import jobs_over_http
 from tests.commands import command, records, rows, run
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 from tests.object_store import BUCKET, reached_from_here, s3_server
 from tests.ray_nodes import RayNodes, ray_nodes
+from tests.serving import serving
 
 COUNT = 160
 POISONED = "041-red.png"
@@ -205,3 +208,19 @@ def test_a_cluster_of_this_host_for_one_launch_between_buckets(made: Path) -> No
     expected = run("infer_launch", *LAUNCH, "--limit", 24, "--output", "out_first", cwd=made)
     assert expected.returncode == 0, expected.stderr
     assert rows(made / "out_here").equals(rows(made / "out_first"))
+
+
+@long
+def test_a_job_over_http(made: Path, nodes: RayNodes) -> None:
+    (made / "queue").mkdir()
+    token = hashlib.sha256(jobs_over_http.token("ann").encode()).hexdigest()
+    (made / "queue" / "jobs.toml").write_text(
+        f'data = ["../photos"]\nmodels = "../models"\nray_address = "{nodes.address}"\n[users]\nann = "{token}"\n'
+    )
+    options = {**jobs_over_http.NETWORK, "data_dir": f"{made}/photos", "batches_per_step": 2, "engine": "ray"}
+    with serving(made, "--jobs", "queue") as server:
+        job = jobs_over_http.submit(server, "ann", options)[1]
+        found = jobs_over_http.ended(server, "ann", job["id"])
+        assert (found["state"], found["exit_code"], found["progress"]["done"]) == ("done", 3, COUNT), found
+        assert server.stop() == 0
+    assert rows(made / "queue" / "jobs" / job["id"] / "results").equals(rows(made / "out_local"))

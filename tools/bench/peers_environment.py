@@ -1,4 +1,9 @@
-"""The environment of the peers: a virtual environment outside of the checkout, made once and kept while it fits."""
+"""The environment of the peers: a virtual environment outside of the checkout, made once and kept while it fits.
+
+    python tools/bench/peers_environment.py
+
+makes it beforehand, in the folder that peers.py uses.
+"""
 
 from __future__ import annotations
 
@@ -41,3 +46,7 @@ def versions(python: Path) -> dict[str, str]:
     done = subprocess.run([str(python), "-c", code, *names], capture_output=True, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
+
+
+if __name__ == "__main__":
+    make(DEFAULT)

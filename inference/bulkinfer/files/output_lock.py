@@ -18,6 +18,7 @@ from bulkinfer.host.process_identity import is_running
 
 log = logging.getLogger("bulkinfer")
 
+LAUNCHER = "a launcher"
 _REMOVAL_S = 10.0  # how long to wait for another launcher that removes a damaged lock
 
 
@@ -43,12 +44,14 @@ def results_lock(output: Path, *, flag: str = "--output", replaces_damaged: bool
 
 
 @contextmanager
-def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_damaged: bool = False) -> Iterator[Lease]:
+def output_lock(
+    folder: Path, *, flag: str, shown: Path | None = None, replaces_damaged: bool = False, whose: str = LAUNCHER
+) -> Iterator[Lease]:
     """Lock a folder for this process; the yielded lease shows whether the lock is still held.
 
     The lock of a process that has ended is taken over: at once if it ran on this host, otherwise if the lock is not renewed
     for LEASE_S seconds. `flag` is the option that would name another folder (empty: there is none), `shown` the folder that
-    messages name.
+    messages name, `whose` what its holder is called there.
     `replaces_damaged`: a lock file that does not say who holds it is removed.
     Raises LockedError with host, pid and start of the holder, or with the file's name if it is damaged.
     """
@@ -56,13 +59,14 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
 
     def watching(holder: Holder) -> None:
         log.info(
-            f"{shown} is locked by {holder_in_words(holder)}: waiting up to {lease.LEASE_S:g} s to see whether it still runs"
+            f"{shown} is locked by {holder_in_words(holder, whose)}: waiting up to {lease.LEASE_S:g} s to see whether it still "
+            "runs"
         )
 
     def taken_over(holder: Holder) -> None:
         log.warning(
-            f"warning: {path} belonged to {holder_in_words(holder)}, and was not renewed for {lease.LEASE_S:g} s: taken "
-            "over; if that launcher was only cut off from the file system, it stops when it sees this"
+            f"warning: {path} belonged to {holder_in_words(holder, whose)}, and was not renewed for {lease.LEASE_S:g} s: taken "
+            "over; if that one was only cut off from the file system, it stops when it sees this"
         )
 
     try:
@@ -75,7 +79,7 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
         found = lease.take(path, on_watch=watching, on_takeover=taken_over)
     if not isinstance(found, Lease):
         raise LockedError(
-            f"{shown} is in use by {holder_in_words(found)}: wait for it"
+            f"{shown} is in use by {holder_in_words(found, whose)}: wait for it"
             + (f", or give another {flag}" if flag else "")
             + ("" if lease.is_here(found) else f"; if that host is gone for good, remove {path}")
         )
@@ -131,6 +135,6 @@ def _remove_damaged(path: Path) -> None:
         turn.release()
 
 
-def holder_in_words(holder: Holder) -> str:
+def holder_in_words(holder: Holder, whose: str = LAUNCHER) -> str:
     """Who holds a lock, for a message."""
-    return f"a launcher on {holder['host']}, pid {holder['pid']}, started {holder['started']}"
+    return f"{whose} on {holder['host']}, pid {holder['pid']}, started {holder['started']}"

@@ -55,11 +55,13 @@ def openness(config: ServeConfig, has_token: str | bool) -> str:
     """A warning, if others than this host can reach the server without a token or TLS; else empty."""
     if _is_loopback(config.host):
         return ""
-    missing = [what for what, is_there in (("a token", has_token), ("TLS", config.tls_cert)) if not is_there]
+    missing = {"TLS": "--tls_cert and --tls_key"} if not config.tls_cert else {}
+    if not has_token:
+        missing = {"a token": f"--token_file or ${TOKEN_VARIABLE}", **missing}
     if not missing:
         return ""
-    how = f"--token_file or ${TOKEN_VARIABLE}, --tls_cert and --tls_key"
-    return f"--host {config.host}: other hosts can reach this server without {' and without '.join(missing)}: see {how}"
+    what, how = " and without ".join(missing), ", ".join(missing.values())
+    return f"--host {config.host}: other hosts can reach this server without {what}: see {how}"
 
 
 def _is_loopback(host: str) -> bool:

@@ -59,6 +59,8 @@ def serve(config: ServeConfig, parse_job: Parse) -> int:
         networks = open_networks(config, metrics.observer)
         if warning := openness(config, token or not config.model_name):
             log.warning(f"warning: {warning}")
+        if config.token_file and not config.model_name:
+            log.warning("warning: --token_file is the token of networks, and none is served: users of jobs have their own ones")
         service = Service(networks, Gate(config.max_request_bytes), metrics, token, config.timeout_s)
         metrics.watch(networks, lambda: service.gate.open)
         has_answered = asyncio.run(_serve(config, service, listener, tls, jobs))
@@ -151,11 +153,14 @@ async def _serve(
             rest.should_exit = True
             rest.config.timeout_graceful_shutdown = _LAST_WORDS_S if has_answered else 0
             await task
-    gate = service.gate
-    lost = gate.accepted - gate.answered - gate.gone
-    log.info(
-        f"ended: {gate.accepted} requests accepted: {gate.answered} answered, {gate.gone} given up by clients, {lost} lost"
-    )
+    if config.model_name:
+        gate = service.gate
+        lost = gate.accepted - gate.answered - gate.gone
+        log.info(
+            f"ended: {gate.accepted} requests accepted: {gate.answered} answered, {gate.gone} given up by clients, {lost} lost"
+        )
+    if jobs is not None:
+        log.info(f"ended: {jobs.waiting()} job(s) have not ended: the next service goes on with them")
     return has_answered
 
 

@@ -56,3 +56,9 @@ def test_other_addresses_without_token_or_tls_are_warned_of() -> None:
     tls = ServeConfig(model_name=("a",), host="::", tls_cert="c", tls_key="k")
     assert "without a token" in openness(tls, "")
     assert openness(tls, "secret") == ""
+
+
+def test_only_the_options_that_help_are_named() -> None:
+    config = ServeConfig(model_name=("a",), host="0.0.0.0")
+    assert openness(config, "secret").endswith("see --tls_cert and --tls_key")
+    assert openness(config, "").endswith("see --token_file or $BULKINFER_TOKEN, --tls_cert and --tls_key")

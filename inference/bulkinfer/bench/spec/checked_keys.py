@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from bulkinfer.errors import UsageError, escaped
@@ -58,13 +58,20 @@ def text(value: Any, place: Place) -> str:
     raise place.wrong(f"it is {kind_of(value)}, and a text is needed")
 
 
-def texts(value: Any, place: Place) -> tuple[str, ...]:
-    """A list of texts; a single text is a list of one."""
+def texts(value: Any, place: Place, kind: Callable[[Any, Place], str] = text) -> tuple[str, ...]:
+    """A list of texts, each read as a `kind`; a single text is a list of one."""
     if value is None:
         return ()
     if not isinstance(value, list):
-        return (text(value, place),)
-    return tuple(text(item, place.below(number)) for number, item in enumerate(value))
+        return (kind(value, place),)
+    return tuple(kind(item, place.below(number)) for number, item in enumerate(value))
+
+
+def command(value: Any, place: Place) -> str:
+    """A command. YAML reads some words, such as yes, and numbers as something else than text."""
+    if isinstance(value, bool | int | float):
+        raise place.wrong(f"YAML reads it as {kind_of(value)}: write it in quotes")
+    return text(value, place)
 
 
 def number(value: Any, place: Place, *, least: float = 0.0) -> float:

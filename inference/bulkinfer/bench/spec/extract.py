@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+import signal
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bulkinfer.bench.spec.checked_keys import Place
@@ -16,6 +18,7 @@ from bulkinfer.bench.spec.process import MOST_OUTPUT_BYTES
 from bulkinfer.errors import UsageError
 from bulkinfer.files.guarded import read_bytes
 
+MATCH_S = 60.0  # in which a pattern must have gone through what was printed
 STDOUT, STDERR = "stdout", "stderr"  # files in the folder of a run
 
 
@@ -61,7 +64,8 @@ def reduced(values: Sequence[float], reduction: str) -> float:
 
 
 def _matches(regexp: str, text: str, folder: Path, place: Place) -> list[float]:
-    found = re.findall(regexp, text)
+    with _in_time(regexp, place):
+        found = re.findall(regexp, text)
     if not found:
         raise place.wrong(
             f"the pattern '{regexp}' matches nothing of what the command printed, see {folder / STDOUT} and {STDERR}"
@@ -73,6 +77,24 @@ def _matches(regexp: str, text: str, folder: Path, place: Place) -> list[float]:
         except ValueError:
             raise place.wrong(f"the pattern '{regexp}' matches {match[:60]!r}, which is no number") from None
     return numbers
+
+
+@contextlib.contextmanager
+def _in_time(regexp: str, place: Place) -> Iterator[None]:
+    """Raises UsageError if the block takes longer than MATCH_S: nested repeats can take years. For the main thread."""
+
+    def too_late(*_: object) -> None:
+        raise place.wrong(
+            f"the pattern '{regexp}' takes longer than {MATCH_S:g} s on what was printed: write one without nested repeats"
+        )
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.setitimer(signal.ITIMER_REAL, MATCH_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _derived(expr: str, found: dict[str, list[float]], place: Place) -> list[float]:

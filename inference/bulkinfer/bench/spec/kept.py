@@ -14,7 +14,7 @@ from bulkinfer.bench.options import BenchConfig
 from bulkinfer.bench.spec.entry import Entry
 from bulkinfer.bench.spec.result_files import NAME
 from bulkinfer.bench.spec.run_entry import DONE, description_of
-from bulkinfer.errors import LockedError, UsageError, advising
+from bulkinfer.errors import LockedError, UsageError, advising, os_error_sentence
 from bulkinfer.files.atomic import safe_name
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.user_path import require_folder_place
@@ -71,7 +71,10 @@ def opened(log_path: Path, spec: Path, conditions: Mapping[str, Any], *, is_resu
         log.info(f"goes on in {printable_path(folder)}")
     else:
         folder = dated(log_path, name)
-        folder.mkdir(parents=True)
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise UsageError(f"--log_path: {os_error_sentence(error)}: give another folder") from None
         write_json(folder / _STATE, dict(conditions))
     with _locked(folder):
         yield Kept(folder, read_json(folder / _STATE))
@@ -89,7 +92,9 @@ def resume_command(config: BenchConfig) -> str:
 def _unfinished(log_path: Path, name: str, spec: Path) -> Path:
     found = [path for path in sorted(log_path.glob(f"{name}-*"), reverse=True) if (path / _STATE).is_file()]
     for folder in found:
-        if not (folder / f"{NAME}.json").exists() and read_json(folder / _STATE).get("spec") == str(spec):
+        with advising(f"remove {printable_path(folder)}, and an earlier run goes on, or leave --resume out"):
+            is_of_spec = read_json(folder / _STATE).get("spec") == str(spec)
+        if is_of_spec and not (folder / f"{NAME}.json").exists():
             return folder
     raise UsageError(
         f"--resume: {printable_path(log_path)} holds no unfinished run of {printable_path(spec)}: leave --resume out"

@@ -1,6 +1,7 @@
 """Runs a command of an entry: without a shell, in a group of its own, for a limited time, with limited output.
 
-However it ends, nothing of its group is left. If this process is killed, the kernel kills the command.
+However it ends, nothing of its group is left. That holds too if this process is killed: the kernel kills the command, and a
+shell that waits for the end of this process kills the rest of the group.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ _GRACE_S = 5.0  # from SIGTERM to SIGKILL
 _GRACE_AFTER_SIGNAL_S = 2.0  # the same where a signal has ended this process as well
 _PIECE_BYTES = 1 << 16
 _LAST_BYTES = 4096  # of stderr, in which its last line is looked for
+_GUARD = 'read -r _ || kill -s KILL -- "-$1"'  # reading fails when the other end of the pipe is closed, with this process
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,10 @@ def run_limited(
                 start_new_session=True, preexec_fn=partial(die_with_parent, os.getpid()),
             )  # fmt: skip
         except OSError as error:
-            return Ended(127, time.monotonic() - begin, f"it cannot be started ({os_error_sentence(error)})")
+            return Ended(127, time.monotonic() - begin, f"it cannot be started ({_why_not(error, cwd / words[0])})")
         try:
-            failure = _Pipes(process, out, err).copy(timeout_s)
+            with _guarded(process.pid):
+                failure = _Pipes(process, out, err).copy(timeout_s)
             _end(process, _GRACE_S if failure else 0.0)
         except BaseException:
             _end(process, _GRACE_AFTER_SIGNAL_S)
@@ -62,6 +65,23 @@ def run_limited(
                 assert pipe is not None
                 pipe.close()
     return Ended(process.returncode, time.monotonic() - begin, failure or _of_exit_code(process.returncode, stderr))
+
+
+@contextlib.contextmanager
+def _guarded(group: int) -> Iterator[None]:
+    """Have the group killed if this process dies within the block. A shell does it: it starts in a millisecond, and waits."""
+    words = ["/bin/sh", "-c", _GUARD, "guard", str(group)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True) as guard:
+        try:
+            yield
+        finally:
+            guard.kill()
+
+
+def _why_not(error: OSError, program: Path) -> str:
+    if isinstance(error, FileNotFoundError) and program.is_file():
+        return f"the interpreter that its first line names does not exist: {program.name}"
+    return os_error_sentence(error)
 
 
 class _Pipes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.bench.spec.checked_keys import Place, dictionary, known_keys, number, text, texts, whole
+from bulkinfer.bench.spec.checked_keys import Place, command, dictionary, known_keys, number, text, texts, whole
 from bulkinfer.bench.spec.commands import check_commands
 from bulkinfer.bench.spec.entry import Entry, Needs, Variant
 from bulkinfer.bench.spec.metrics import metrics_of
@@ -73,7 +73,7 @@ def _entry(name: str, value: Any, place: Place, *, is_quick: bool) -> Entry:
     if not re.match(r"[A-Za-z0-9]", name) or safe_name(name) != name or len(name) > 200:
         raise place.wrong("this is no name of an entry: use letters, digits, and . _ -")
     keys = known_keys(value, _OURS | _LEFT_OUT.keys() | {"notebook"}, place)
-    if keys.get("notebook") is None and not keys.get("cmd"):
+    if keys.get("notebook") is None and keys.get("cmd") in (None, ""):
         raise place.wrong("it has no cmd: give the command that is measured")
     ratios = keys.get("ratios")
     default_rounds = _ROUNDS_OF_PAIRS if ratios else 1
@@ -85,13 +85,13 @@ def _entry(name: str, value: Any, place: Place, *, is_quick: bool) -> Entry:
     variants = _variants(name, keys, place, is_quick=is_quick)
     entry = Entry(
         name,
-        text(keys.get("cmd") or "", place.below("cmd")),
+        command("" if keys.get("cmd") is None else keys["cmd"], place.below("cmd")),
         variants,
         metrics_of(keys, place),
         text(keys.get("description") or "", place.below("description")).strip(),
         text(keys.get("table", ""), place.below("table")),
         {variable: text(each, place.below("env").below(variable)) for variable, each in env.items()},
-        texts(keys.get("pre_run_commands"), place.below("pre_run_commands")),
+        texts(keys.get("pre_run_commands"), place.below("pre_run_commands"), kind=command),
         text(keys.get("location") or "", place.below("location")),
         number(keys.get("timeout") or 0, place.below("timeout")),
         1 if is_quick else rounds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ from bulkinfer.launch.auto import precision
 from bulkinfer.model.graph_checks import GOLDEN_FILE
 from bulkinfer.model.lookup import Model, find_model
 from bulkinfer.runtime.devices import (
+    AS_ASKED,
     AUTO,
     Candidates,
     Choice,
@@ -27,6 +29,8 @@ from bulkinfer.runtime.devices import (
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
 from bulkinfer.types import Record
 from bulkinfer.worker.protocol import session_spec
+
+log = logging.getLogger("bulkinfer")
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,16 @@ def settle(asked: Unsettled, records: Callable[[], Iterable[Record]] = tuple) ->
         replace(asked.candidates, choices=choices),
         lambda several: _measured(asked, [options[choice.provider] for choice in several]),
     )
+    for option in options.values():
+        if option.choice.provider != chosen.provider and _is_held_back(option.choice):
+            log.info(f"device: {option.choice.provider} was measured in {EXACT} ({option.choice.precision_reason})")
     return replace(options[chosen.provider], choice=chosen)
+
+
+def _is_held_back(choice: Choice) -> bool:
+    """True if `auto` kept the precision of a device above its native one."""
+    native, _ = choice.entry.native(choice.numbers)
+    return choice.precision == EXACT != native and choice.precision_reason != AS_ASKED
 
 
 def settle_as_begun(asked: Unsettled, provider: str, ran: str, where: str, backend: str = "") -> Settled:

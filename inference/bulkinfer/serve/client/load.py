@@ -13,8 +13,10 @@ from bulkinfer.serve.client.payloads import Payloads
 from bulkinfer.serve.client.server_facts import Client, ServerError
 from bulkinfer.serve.messages import Reply, Request
 from bulkinfer.serve.options import RequestConfig
+from bulkinfer.serve.refusals import Reason
 
 _CLASSES = "class_ids"
+_BUSY = (Reason.BUSY.http_status, "RESOURCE_EXHAUSTED")
 
 
 @dataclass
@@ -132,6 +134,8 @@ class _Load:
         try:
             client.infer(self._request(number, number, self._config.batch_size))
         except ServerError as error:
+            if error.status in _BUSY:  # by the warm-up of the other threads: it is warm
+                return
             raise ServerError(error.status, f"the server does not answer the first request: {error}") from None
 
     def _request(self, number: int, first: int, count: int) -> Request:

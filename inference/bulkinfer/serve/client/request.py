@@ -25,13 +25,15 @@ from bulkinfer.serve.client.payloads import payloads_for
 from bulkinfer.serve.client.rest import RestClient
 from bulkinfer.serve.client.rpc import GrpcClient
 from bulkinfer.serve.client.server_facts import Client, ServerError
-from bulkinfer.serve.options import RequestConfig, ServeConfig
+from bulkinfer.serve.options import TOKEN_VARIABLE, RequestConfig, ServeConfig
+from bulkinfer.serve.refusals import Reason
 from bulkinfer.types import printable_path
 
 log = logging.getLogger("bulkinfer")
 
 _CONNECT_S = 5.0
 _NO_ANSWER = ("", "UNAVAILABLE")  # the statuses of what does not speak the protocol
+_NO_TOKEN = (Reason.NO_TOKEN.http_status, "UNAUTHENTICATED")
 _MOST_BYTES = 1 << 20
 
 
@@ -77,6 +79,10 @@ def _measure(config: RequestConfig, clients: list[list[Client]]) -> tuple[Measur
             raise RunError(
                 f"what listens at {place} gives no answer over {config.protocol} ({error}): give its --port and --protocol, "
                 "and --tls_ca if it has TLS"
+            ) from None
+        if error.status in _NO_TOKEN:
+            raise RunError(
+                f"the server at {config.host} wants its token ({error}): give it by --token_file or ${TOKEN_VARIABLE}"
             ) from None
         raise RunError(f"the server at {config.host} does not serve {config.model_name}: {error}") from None
     payloads = payloads_for(config, facts)

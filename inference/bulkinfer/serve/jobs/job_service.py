@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -12,16 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.output_lock import output_lock
-from bulkinfer.files.user_path import real_path
+from bulkinfer.files.user_path import real_path, require_folder_place
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.results.part_names import part_name
 from bulkinfer.serve.jobs.command_output import CommandOutput
 from bulkinfer.serve.jobs.folders import LOGS, QUEUE_FILE, RESULTS, job_folder
-from bulkinfer.serve.jobs.job_queue import QUEUED, RUNNING, Job, JobQueue
+from bulkinfer.serve.jobs.job_queue import ENDED, QUEUED, RUNNING, Job, JobQueue
 from bulkinfer.serve.jobs.job_view import job_view
 from bulkinfer.serve.jobs.runner import Runner
-from bulkinfer.serve.jobs.settings import JobSettings, read_settings
+from bulkinfer.serve.jobs.settings import SETTINGS_FILE, JobSettings, read_settings
 from bulkinfer.serve.jobs.submission import Parse, options_of, words_of
 from bulkinfer.serve.jobs.tokens import user_of
 from bulkinfer.serve.refusals import InvalidError, Reason, RefusedError
@@ -53,6 +55,11 @@ class JobService:
         """Streams of events end, and the launcher is stopped in order."""
         self._ending.set()
         self.runner.end(within_s)
+
+    def waiting(self) -> int:
+        """How many jobs have not ended."""
+        counts = self._queue.counts()
+        return counts.get(QUEUED, 0) + counts.get(RUNNING, 0)
 
     def user(self, authorization: str) -> str:
         """The user whose token the header Authorization has. Raises RefusedError if it is none's."""
@@ -169,8 +176,9 @@ class JobService:
         return job_folder(self.folder, job_id)
 
     def _results_of(self, user: str, job_id: str) -> Path | None:
-        found = self._queue.job_of(user, job_id)
-        return None if found is None else job_folder(self.folder, job_id) / RESULTS
+        """The results of a job, which are there or will be."""
+        found, output = self._queue.job_of(user, job_id), job_folder(self.folder, job_id) / RESULTS
+        return None if found is None or (found.state in ENDED and not output.is_dir()) else output
 
     def _words(self, job: Job) -> list[str]:
         if job.user not in self.settings.users:
@@ -192,8 +200,15 @@ def open_jobs(folder_name: str, parse: Parse) -> Iterator[JobService]:
     folder = real_path(folder_name)
     if not folder.is_dir():
         raise UsageError(f"--jobs {printable_path(folder)} is no folder: make it, and write its jobs.toml")
+    require_folder_place(folder, "--jobs")
     settings = read_settings(folder)
-    with output_lock(folder, flag="--jobs") as lease, contextlib.closing(JobQueue(folder / QUEUE_FILE)) as queue:
+    for key, place in (*(("data", place) for place in settings.data), ("models", settings.models)):
+        if not address_of(place) and not os.path.exists(place):
+            log.warning(f"warning: {SETTINGS_FILE}: {key} names {printable_path(place)}, which does not exist")
+    with (
+        output_lock(folder, flag="--jobs", whose="a service") as lease,
+        contextlib.closing(JobQueue(folder / QUEUE_FILE)) as queue,
+    ):
         counts = queue.counts()
         log.info(
             f"jobs: {len(settings.users)} user(s), {counts.get(QUEUED, 0)} job(s) queued"

@@ -19,15 +19,17 @@ _SHOWN = ("state", "done", "total", "percent", "images_per_s", "left_s", "errors
 def job_view(job: Job, folder: Path) -> dict[str, Any]:
     """The job as JSON; `progress` is that of `bulkinfer watch`, None before its first launch."""
     shown = {name: value for name, value in asdict(job).items() if name not in _HIDDEN}
-    return {**shown, "has_ended": job.state in ENDED, "progress": _progress(job_folder(folder, job.id) / RESULTS)}
+    has_ended = job.state in ENDED
+    return {**shown, "has_ended": has_ended, "progress": _progress(job_folder(folder, job.id) / RESULTS, has_ended)}
 
 
-def _progress(output: Path) -> dict[str, Any] | None:
+def _progress(output: Path, has_ended: bool) -> dict[str, Any] | None:
+    """What its launcher has written; of a job that has ended with a killed launcher, its rows are counted."""
     place = own_folder(output)
     if not place.is_dir():
         return None
     try:
-        status = job_status(place, counts_rows=False).status
+        status = job_status(place, counts_rows=has_ended).status
     except (BulkinferError, OSError) as error:
         return {"state": "unknown", "reason": error_sentence(error)} if output.is_dir() else None
     return {name: getattr(status, name) for name in _SHOWN}

@@ -64,6 +64,8 @@ def read_settings(folder: Path) -> JobSettings:
         raise UsageError(f"--jobs: {shown}: {os_error_reason(error)}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"--jobs: {shown} is no TOML ({first_line(error)}): correct it") from None
+    if isinstance(found.get("data"), str):
+        raise UsageError(f"--jobs: {shown}: data is one text: write a list, as in data = ['/data/photos']")
     if fault := mismatch(found, _Content):
         raise UsageError(f"--jobs: {shown}: {fault}: correct it")
     if unknown := [name for name in found if name not in _KEYS]:

@@ -94,7 +94,9 @@ def _require_done(place: str, settings: JobSettings, results_of: ResultsOf) -> N
     """Raises InvalidError unless `place` of skip_done is a job of the user, or lies in the listed places."""
     if "/" not in place:
         if results_of(place) is None:
-            raise InvalidError(f"skip_done {place!r} is no job of yours: give the id of one, or an absolute path")
+            raise InvalidError(
+                f"skip_done {place!r} is no job of yours that has rows, or will: give the id of one, or an absolute path"
+            )
     elif require_listed(place, "skip_done", settings.data) != place.rstrip("/"):
         raise InvalidError(f"skip_done {place!r} is a path with links: give the path without them")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
+from bulkinfer.bench.spec import extract
 from bulkinfer.bench.spec.checked_keys import Place
 from bulkinfer.bench.spec.entry import Metric
 from bulkinfer.bench.spec.extract import reduced, samples_of
@@ -49,6 +51,13 @@ def test_faults(tmp_path: Path) -> None:
         samples(tmp_path, RATE, out="rate x")
     with pytest.raises(UsageError, match="a sample is nan"):
         samples(tmp_path, RATE, out="rate nan")
+
+
+def test_a_pattern_that_takes_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extract, "MATCH_S", 0.2)
+    with pytest.raises(UsageError, match=r"the pattern '\(a\+\)\+b' takes longer than 0.2 s on what was printed"):
+        samples(tmp_path, Metric("rate", regexp="(a+)+b"), out="a" * 60)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bulkinfer.bench.options import BenchConfig
 from bulkinfer.bench.spec.entry import Entry, Metric, Variant
 from bulkinfer.bench.spec.kept import opened, resume_command
 from bulkinfer.bench.spec.run_entry import DONE, FAILED, description_of
-from bulkinfer.errors import LockedError, UsageError
+from bulkinfer.errors import BulkinferError, LockedError, UsageError
 
 CONDITIONS = {"is_quick": False, "hardware": {"processor": "p", "cores": (0, 1)}, "system": "s", "versions": {"numpy": "2"}}
 ENTRY = Entry("a", "echo", (Variant("a", {}),), (Metric("rate", regexp="x"),))
@@ -61,3 +61,15 @@ def test_a_run_goes_on_alone_and_under_the_same_conditions(tmp_path: Path) -> No
 def test_the_command_that_goes_on() -> None:
     config = BenchConfig(spec="my file.yml", benchmark=("res*",), quick=True, log_path="elsewhere")
     assert resume_command(config) == "bulkinfer bench --spec 'my file.yml' 'res*' --quick --log_path elsewhere --resume"
+
+
+def test_a_run_whose_state_is_lost_is_named(tmp_path: Path) -> None:
+    with opened(tmp_path, tmp_path / "f.yml", CONDITIONS, is_resumed=False) as kept:
+        (kept.folder / "benchmarks.json").write_bytes(b"")
+    with pytest.raises(BulkinferError, match=rf"benchmarks\.json .*: remove {kept.folder}, and an earlier run goes on"):
+        opened(tmp_path, tmp_path / "f.yml", CONDITIONS, is_resumed=True).__enter__()
+
+
+def test_a_log_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--log_path: No such file or directory: /proc/.*: give another folder"):
+        opened(Path("/proc/none"), tmp_path / "f.yml", CONDITIONS, is_resumed=False).__enter__()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,32 @@ def test_output_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ended = run(tmp_path, "while True: print('x' * 1000)")
     assert ended.failure == "it printed more than 100 kB on stdout: let it print less"
     assert (tmp_path / "out").stat().st_size == 100_000
+
+
+def test_nothing_is_left_when_this_process_is_killed(tmp_path: Path) -> None:
+    code = """
+import os, pathlib
+from bulkinfer.bench.spec.process import run_limited
+words = ["sh", "-c", "sleep 600 & echo $$ $! > pids.new; mv pids.new pids; wait"]
+run_limited(words, cwd=pathlib.Path(), environment=os.environ, stdout=pathlib.Path("out"), stderr=pathlib.Path("err"))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as bench:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "pids").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        bench.kill()
+    command, grandchild = map(int, (tmp_path / "pids").read_text().split())
+    assert is_gone(command)
+    assert is_gone(grandchild)
+
+
+def test_a_script_whose_interpreter_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "script").chmod(0o755)
+    files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
+    ended = run_limited(["./script"], cwd=tmp_path, environment=os.environ, **files)
+    assert ended.failure == "it cannot be started (the interpreter that its first line names does not exist: script)"
 
 
 def is_gone(pid: int) -> bool:

@@ -164,6 +164,20 @@ def test_providers_are_measured_in_the_precision_each_would_have(
     assert find_network(job.config).candidates.choices[0].precision == "auto"
 
 
+def test_what_the_other_provider_was_held_back_by_is_said(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    native(monkeypatch, "openvino", "bf16", "")
+    judge.verdict = Verdict(False, "bf16 does not pass: so")
+    monkeypatch.setattr(probe, "measure", lambda *_, **__: {"cpu": 12.0, "openvino": 10.0})
+    assert settled(tmp_path, device="auto").choice.provider == "cpu"
+    line = "device: openvino was measured in fp32 (auto: bf16 does not pass: so)\n"
+    assert capsys.readouterr().out.count(line) == 1
+    monkeypatch.setattr(probe, "measure", lambda *_, **__: {"cpu": 10.0, "openvino": 12.0})
+    assert settled(tmp_path, device="auto").choice.provider == "openvino"
+    assert "was measured in" not in capsys.readouterr().out  # the line of the precision says it
+
+
 def test_a_network_without_pictures_is_judged_by_its_golden_ones(
     judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

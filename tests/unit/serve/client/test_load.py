@@ -20,8 +20,8 @@ PAYLOADS = Payloads("x", "UINT8", [np.array([number], np.uint8) for number in ra
 class FakeClient:
     """Answers with the pictures as classes; one in `fails` is refused. `seen` has the pictures of each request."""
 
-    def __init__(self, fails: tuple[int, ...] = ()) -> None:
-        self.fails, self.seen, self.lock = fails, list[list[int]](), threading.Lock()
+    def __init__(self, fails: tuple[int, ...] = (), status: int = 429) -> None:
+        self.fails, self.status, self.seen, self.lock = fails, status, list[list[int]](), threading.Lock()
 
     def facts(self, model: str) -> ServerFacts:
         raise AssertionError(model)
@@ -34,7 +34,7 @@ class FakeClient:
         with self.lock:
             self.seen.append(values[:, 0].tolist())
             if len(self.seen) in self.fails:
-                raise ServerError(429, "429: busy")
+                raise ServerError(self.status, f"{self.status}: busy")
         return Reply("net", request.id, (tensor_of("class_ids", values.astype(np.int32)),))
 
 
@@ -70,10 +70,16 @@ def test_requests_without_an_answer_are_counted_by_their_reason() -> None:
 
 
 def test_a_server_that_does_not_answer_the_warm_up_is_not_measured() -> None:
-    client = FakeClient(fails=(1,))
-    with pytest.raises(ServerError, match="does not answer the first request: 429: busy"):
+    client = FakeClient(fails=(1,), status=400)
+    with pytest.raises(ServerError, match="does not answer the first request: 400: busy"):
         measure([client, FakeClient()], num_images=5)
     assert len(client.seen) == 1
+
+
+def test_the_warm_up_of_one_thread_may_find_the_server_busy_with_those_of_others() -> None:
+    client = FakeClient(fails=(1,))
+    assert measure([client], num_images=5, warm_up=1).pictures == 5
+    assert len(client.seen) == 6
 
 
 def test_a_rate_bounds_what_is_sent() -> None:

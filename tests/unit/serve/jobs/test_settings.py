@@ -50,7 +50,7 @@ def test_the_defaults(tmp_path: Path) -> None:
         ("data = [", "is no TOML"),
         ('data = ["/data"]', "users is missing"),
         (f'users = {{ann = "{A}"}}', "data is missing"),
-        (f'data = "/data"\nusers = {{ann = "{A}"}}', "data is '/data', not"),
+        (f'data = "/data"\nusers = {{ann = "{A}"}}', "data is one text: write a list, as in data = ['/data/photos']"),
         (f'data = ["/data"]\nuser = 1\nusers = {{ann = "{A}"}}', "unknown key 'user': there are users, data, models"),
         ('data = ["/data"]\nusers = {ann = "secret"}', "users: ann: give the sha256 of its token"),
         (f'data = ["/data"]\nusers = {{ann = "{A}", bob = "{A}"}}', "two have the same token"),

