@@ -273,7 +273,7 @@ def test_pictures_of_a_store(home: Path) -> None:
 
 def scores(output: Path) -> list[tuple[str, list[float] | None]]:
     """The name and the scores of each picture."""
-    return sorted((str(row["key"]).rpartition("/")[2], row["scores"]) for row in records(output))
+    return sorted((key.rpartition("/")[2], row["scores"]) for key, row in records(output).items())
 
 
 @long
@@ -285,9 +285,9 @@ def test_what_is_said_of_settings_that_lead_nowhere(home: Path) -> None:
     with serving(home, *words, "--host", "0.0.0.0", "--token_file", "token") as server:
         assert server.stop() == 0
     assert server.errors.splitlines() == [
-        f"warning: jobs.toml: data names {home}/absent, which does not exist",
-        "warning: --host 0.0.0.0: other hosts can reach this server without TLS: see --tls_cert and --tls_key",
-        "warning: --token_file is the token of networks, and none is served: users of jobs have their own ones",
+        f"bulkinfer serve: warning: jobs.toml: data names {home}/absent, which does not exist",
+        "bulkinfer serve: warning: --host 0.0.0.0: other hosts can reach this server without TLS: see --tls_cert and --tls_key",
+        "bulkinfer serve: warning: --token_file is the token of networks, and none is served: users of jobs have their own ones",
     ]
     assert server.said.splitlines()[-1] == "ended: 0 job(s) have not ended: the next service goes on with them"
 

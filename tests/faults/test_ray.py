@@ -223,4 +223,4 @@ def test_a_job_over_http(made: Path, nodes: RayNodes) -> None:
         found = jobs_over_http.ended(server, "ann", job["id"])
         assert (found["state"], found["exit_code"], found["progress"]["done"]) == ("done", 3, COUNT), found
         assert server.stop() == 0
-    assert rows(made / "queue" / "jobs" / job["id"] / "results").equals(rows(made / "out_local"))
+    assert_same_rows(made, f"queue/jobs/{job['id']}/results")

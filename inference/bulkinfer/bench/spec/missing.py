@@ -17,6 +17,7 @@ from bulkinfer.host.versions import processor_features
 from bulkinfer.runtime.devices import AUTO, find_candidates, parse_device
 from bulkinfer.types import printable
 
+WITHOUT = "no "  # before a feature that the processor must lack
 _GIB = 1 << 30
 
 
@@ -49,8 +50,9 @@ def _of_the_machine(entry: Entry) -> Iterator[str]:
             yield f"--device {device}"
     features = processor_features()
     for feature in needs.processor:
-        if feature not in features:
-            yield f"a processor with {feature}"
+        name = feature.removeprefix(WITHOUT)
+        if (name in features) != (name == feature):
+            yield f"a processor {'with' if name == feature else 'without'} {name}"
     if needs.cores > core_budget().usable:
         yield f"{needs.cores} cores"
     memory = usable_memory()

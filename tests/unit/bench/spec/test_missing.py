@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.bench.spec.entry import Entry, Needs, Variant
 from bulkinfer.bench.spec.missing import missing
+from bulkinfer.host.versions import processor_features
 
 
 def entry(cmd: str = "echo", **needs: object) -> Entry:
@@ -20,6 +21,8 @@ def entry(cmd: str = "echo", **needs: object) -> Entry:
         ({"programs": ("sh", "no-such-program")}, ["the program no-such-program"]),
         ({"devices": ("cpu", "nonsense")}, ["--device nonsense"]),
         ({"processor": ("no_such_set",)}, ["a processor with no_such_set"]),
+        ({"processor": ("no no_such_set",)}, []),
+        ({"processor": (f"no {min(processor_features())}",)}, [f"a processor without {min(processor_features())}"]),
         ({"files": ("there", "gone")}, ["the file or folder gone"]),
         ({"environment": ("PATH", "NO_SUCH_VARIABLE")}, ["the environment variable NO_SUCH_VARIABLE"]),
         ({"cores": 100_000}, ["100000 cores"]),
