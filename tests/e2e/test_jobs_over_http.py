@@ -219,6 +219,7 @@ def test_a_signal_stops_a_job_and_the_next_service_continues_it(home: Path, many
         launcher = wait_for_launcher(server)
         wait_for_part(home / "continued" / "jobs" / job["id"] / "results")
         assert server.stop() == 0
+        assert server.said.endswith("ended: 1 job(s) go on with the next service\n")
         wait_until_gone([launcher])
     with serving(home, *words) as server:
         assert "jobs: 2 user(s), 1 job(s) queued\n" in server.lines
@@ -284,12 +285,12 @@ def test_what_is_said_of_settings_that_lead_nowhere(home: Path) -> None:
     (home / "token").write_text("word")
     with serving(home, *words, "--host", "0.0.0.0", "--token_file", "token") as server:
         assert server.stop() == 0
-    assert server.errors.splitlines() == [
-        f"bulkinfer serve: warning: jobs.toml: data names {home}/absent, which does not exist",
-        "bulkinfer serve: warning: --host 0.0.0.0: other hosts can reach this server without TLS: see --tls_cert and --tls_key",
-        "bulkinfer serve: warning: --token_file is the token of networks, and none is served: users of jobs have their own ones",
+    assert server.errors.replace("bulkinfer serve: warning: ", "").splitlines() == [
+        f"jobs.toml: data names {home}/absent, which does not exist",
+        "--host 0.0.0.0: other hosts can reach this server without TLS: see --tls_cert and --tls_key",
+        "--token_file is the token of networks, and none is served: users of jobs have their own ones",
     ]
-    assert server.said.splitlines()[-1] == "ended: 0 job(s) have not ended: the next service goes on with them"
+    assert server.said.splitlines()[-1] == "ended: no job is left"
 
 
 def test_two_services_of_one_folder_and_wrong_folders(home: Path, server: Server) -> None:

@@ -160,7 +160,8 @@ async def _serve(
             f"ended: {gate.accepted} requests accepted: {gate.answered} answered, {gate.gone} given up by clients, {lost} lost"
         )
     if jobs is not None:
-        log.info(f"ended: {jobs.waiting()} job(s) have not ended: the next service goes on with them")
+        count = jobs.waiting()
+        log.info(f"ended: {count} job(s) go on with the next service" if count else "ended: no job is left")
     return has_answered
 
 
