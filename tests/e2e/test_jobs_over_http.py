@@ -286,9 +286,9 @@ def test_what_is_said_of_settings_that_lead_nowhere(home: Path) -> None:
     with serving(home, *words, "--host", "0.0.0.0", "--token_file", "token") as server:
         assert server.stop() == 0
     assert server.errors.replace("bulkinfer serve: warning: ", "").splitlines() == [
-        f"jobs.toml: data names {home}/absent, which does not exist",
+        f"--jobs: data {home}/absent is not there: jobs that need it fail until it is",
         "--host 0.0.0.0: other hosts can reach this server without TLS: see --tls_cert and --tls_key",
-        "--token_file is the token of networks, and none is served: users of jobs have their own ones",
+        "--token_file is for networks, and none is served: users of jobs have their own tokens",
     ]
     assert server.said.splitlines()[-1] == "ended: no job is left"
 

@@ -60,7 +60,7 @@ def serve(config: ServeConfig, parse_job: Parse) -> int:
         if warning := openness(config, token or not config.model_name):
             log.warning(f"warning: {warning}")
         if config.token_file and not config.model_name:
-            log.warning("warning: --token_file is the token of networks, and none is served: users of jobs have their own ones")
+            log.warning("warning: --token_file is for networks, and none is served: users of jobs have their own tokens")
         service = Service(networks, Gate(config.max_request_bytes), metrics, token, config.timeout_s)
         metrics.watch(networks, lambda: service.gate.open)
         has_answered = asyncio.run(_serve(config, service, listener, tls, jobs))

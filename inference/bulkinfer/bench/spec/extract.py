@@ -81,11 +81,14 @@ def _matches(regexp: str, text: str, folder: Path, place: Place) -> list[float]:
 
 @contextlib.contextmanager
 def _in_time(regexp: str, place: Place) -> Iterator[None]:
-    """Raises UsageError if the block takes longer than MATCH_S: nested repeats can take years. For the main thread."""
+    """Raises UsageError some time after MATCH_S, if the block takes so long: nested repeats can take years.
+
+    For the main thread. The module re sees the signal only every few thousand steps, which are long where lines are.
+    """
 
     def too_late(*_: object) -> None:
         raise place.wrong(
-            f"the pattern '{regexp}' takes longer than {MATCH_S:g} s on what was printed: write one without nested repeats"
+            f"the pattern '{regexp}' takes longer than {MATCH_S:g} s on what was printed: write one that begins with fixed text"
         )
 
     before = signal.signal(signal.SIGALRM, too_late)

@@ -92,9 +92,11 @@ def resume_command(config: BenchConfig) -> str:
 def _unfinished(log_path: Path, name: str, spec: Path) -> Path:
     found = [path for path in sorted(log_path.glob(f"{name}-*"), reverse=True) if (path / _STATE).is_file()]
     for folder in found:
+        if (folder / f"{NAME}.json").exists():
+            continue
         with advising(f"remove {printable_path(folder)}, and an earlier run goes on, or leave --resume out"):
             is_of_spec = read_json(folder / _STATE).get("spec") == str(spec)
-        if is_of_spec and not (folder / f"{NAME}.json").exists():
+        if is_of_spec:
             return folder
     raise UsageError(
         f"--resume: {printable_path(log_path)} holds no unfinished run of {printable_path(spec)}: leave --resume out"

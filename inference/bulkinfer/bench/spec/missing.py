@@ -51,7 +51,7 @@ def _of_the_machine(entry: Entry) -> Iterator[str]:
     features = processor_features()
     for feature in needs.processor:
         name = feature.removeprefix(WITHOUT)
-        if (name in features) != (name == feature):
+        if not features or (name in features) != (name == feature):  # no features: they are not known
             yield f"a processor {'with' if name == feature else 'without'} {name}"
     if needs.cores > core_budget().usable:
         yield f"{needs.cores} cores"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import time
@@ -18,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from bulkinfer.errors import os_error_sentence
-from bulkinfer.files.guarded import read_bytes
+from bulkinfer.errors import BulkinferError, os_error_sentence
+from bulkinfer.files.guarded import open_regular, read_bytes
 from bulkinfer.host.number_text import duration_text, size_text
 from bulkinfer.host.process_setup import die_with_parent
 
@@ -28,7 +29,8 @@ _GRACE_S = 5.0  # from SIGTERM to SIGKILL
 _GRACE_AFTER_SIGNAL_S = 2.0  # the same where a signal has ended this process as well
 _PIECE_BYTES = 1 << 16
 _LAST_BYTES = 4096  # of stderr, in which its last line is looked for
-_GUARD = 'read -r _ || kill -s KILL -- "-$1"'  # reading fails when the other end of the pipe is closed, with this process
+# The first line is the id of a group. The second reading fails when the other end of the pipe is closed, with this process.
+_GUARD = 'read -r group && { read -r _ || kill -s KILL -- "-$group"; }'
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,19 @@ def run_limited(
     words: Sequence[str], *, cwd: Path, environment: Mapping[str, str], stdout: Path, stderr: Path, timeout_s: float = 0.0
 ) -> Ended:
     """Run a command, with its output in two files. A `timeout_s` of 0 is none. A signal to this process ends it as well."""
-    begin = time.monotonic()
-    with stdout.open("wb") as out, stderr.open("wb") as err:
+    with stdout.open("wb") as out, stderr.open("wb") as err, contextlib.ExitStack() as opened:
+        begin = time.monotonic()
         try:
+            guard = opened.enter_context(_guard())
+            begin = time.monotonic()
             process = subprocess.Popen(
                 words, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=True, preexec_fn=partial(die_with_parent, os.getpid()),
+                start_new_session=True, preexec_fn=partial(_tie, os.getpid(), guard),
             )  # fmt: skip
         except OSError as error:
-            return Ended(127, time.monotonic() - begin, f"it cannot be started ({_why_not(error, cwd / words[0])})")
+            return Ended(127, time.monotonic() - begin, f"it cannot be started ({_why_not(error, words[0], cwd, environment)})")
         try:
-            with _guarded(process.pid):
-                failure = _Pipes(process, out, err).copy(timeout_s)
+            failure = _Pipes(process, out, err).copy(timeout_s)
             _end(process, _GRACE_S if failure else 0.0)
         except BaseException:
             _end(process, _GRACE_AFTER_SIGNAL_S)
@@ -68,19 +71,30 @@ def run_limited(
 
 
 @contextlib.contextmanager
-def _guarded(group: int) -> Iterator[None]:
-    """Have the group killed if this process dies within the block. A shell does it: it starts in a millisecond, and waits."""
-    words = ["/bin/sh", "-c", _GUARD, "guard", str(group)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True) as guard:
+def _guard() -> Iterator[int]:
+    """A shell that kills a group if this process dies within the block; yields the end of its pipe that takes the id."""
+    words = ["/bin/sh", "-c", _GUARD]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True) as shell:
+        assert shell.stdin is not None
         try:
-            yield
+            yield shell.stdin.fileno()
         finally:
-            guard.kill()
+            shell.kill()
 
 
-def _why_not(error: OSError, program: Path) -> str:
-    if isinstance(error, FileNotFoundError) and program.is_file():
-        return f"the interpreter that its first line names does not exist: {program.name}"
+def _tie(parent: int, guard: int) -> None:
+    """Let this process, which is about to become the command, and its group die with its parent."""
+    die_with_parent(parent)
+    os.write(guard, b"%d\n" % os.getpid())
+
+
+def _why_not(error: OSError, name: str, cwd: Path, environment: Mapping[str, str]) -> str:
+    """Why a program cannot be started. Of a script without its interpreter the system says that the script is not there."""
+    found = cwd / name if "/" in name else Path(shutil.which(name, path=environment.get("PATH")) or "")
+    if isinstance(error, FileNotFoundError) and cwd.is_dir() and found.is_file():
+        with contextlib.suppress(OSError, BulkinferError), open_regular(found) as file:
+            if file.read(2) == b"#!":
+                return f"the interpreter that its first line names does not exist: {name}"
     return os_error_sentence(error)
 
 

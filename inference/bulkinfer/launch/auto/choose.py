@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bulkinfer import zoo
@@ -71,12 +71,16 @@ def settle(asked: Unsettled, records: Callable[[], Iterable[Record]] = tuple) ->
     """
     options = {choice.provider: _with_precision(asked, choice, records) for choice in asked.candidates.choices}
     choices = tuple(option.choice for option in options.values())
-    chosen = choose(
-        replace(asked.candidates, choices=choices),
-        lambda several: _measured(asked, [options[choice.provider] for choice in several]),
-    )
+    measured: dict[str, float | str] = {}
+
+    def measure(several: Sequence[Choice]) -> dict[str, float | str]:
+        measured.update(_measured(asked, [options[choice.provider] for choice in several]))
+        return measured
+
+    chosen = choose(replace(asked.candidates, choices=choices), measure)
     for option in options.values():
-        if option.choice.provider != chosen.provider and _is_held_back(option.choice):
+        was_measured = isinstance(measured.get(option.choice.provider), float)
+        if was_measured and option.choice.provider != chosen.provider and _is_held_back(option.choice):
             log.info(f"device: {option.choice.provider} was measured in {EXACT} ({option.choice.precision_reason})")
     return replace(options[chosen.provider], choice=chosen)
 

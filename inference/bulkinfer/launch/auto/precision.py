@@ -142,6 +142,6 @@ def _as_read(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _verdict(question: Question, entry: dict[str, Any]) -> Verdict:
     if entry["objection"]:
-        later = "" if entry["pictures"] else "; a launch judges it by its own pictures"
+        later = "" if entry["pictures"] else "; a launch with pictures that can be read judges it by those"
         return Verdict(False, f"{question.precision} does not pass: {entry['figures']}; {entry['objection']}{later}")
     return Verdict(True, entry["figures"])

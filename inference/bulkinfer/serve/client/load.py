@@ -16,7 +16,8 @@ from bulkinfer.serve.options import RequestConfig
 from bulkinfer.serve.refusals import Reason
 
 _CLASSES = "class_ids"
-_BUSY = (Reason.BUSY.http_status, "RESOURCE_EXHAUSTED")
+_BUSY = (Reason.BUSY.http_status, Reason.BUSY.grpc_status)
+BUSY_S, _AGAIN_S = 10.0, 0.05  # how long a warm-up waits for a server that is busy, and for how long each time
 
 
 @dataclass
@@ -131,12 +132,17 @@ class _Load:
             self._time(client, thread, number, self.began + due_s)  # late sending counts as waiting
 
     def _warm_up(self, client: Client, number: int) -> None:
-        try:
-            client.infer(self._request(number, number, self._config.batch_size))
-        except ServerError as error:
-            if error.status in _BUSY:  # by the warm-up of the other threads: it is warm
-                return
-            raise ServerError(error.status, f"the server does not answer the first request: {error}") from None
+        """Send a request. A server that is busy, as with the warm-up of other threads, gets it again for a while."""
+        request, deadline = self._request(number, number, self._config.batch_size), time.monotonic() + BUSY_S
+        while True:
+            try:
+                client.infer(request)
+            except ServerError as error:
+                if error.status in _BUSY and time.monotonic() < deadline:
+                    time.sleep(_AGAIN_S)
+                    continue
+                raise ServerError(error.status, f"the server does not answer the first request: {error}") from None
+            return
 
     def _request(self, number: int, first: int, count: int) -> Request:
         return Request(self._config.model_name, "", str(number), (self._payloads.tensor(first, count),), self._outputs)

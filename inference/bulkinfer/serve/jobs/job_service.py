@@ -23,7 +23,7 @@ from bulkinfer.serve.jobs.folders import LOGS, QUEUE_FILE, RESULTS, job_folder
 from bulkinfer.serve.jobs.job_queue import ENDED, QUEUED, RUNNING, Job, JobQueue
 from bulkinfer.serve.jobs.job_view import job_view
 from bulkinfer.serve.jobs.runner import Runner
-from bulkinfer.serve.jobs.settings import SETTINGS_FILE, JobSettings, read_settings
+from bulkinfer.serve.jobs.settings import JobSettings, read_settings
 from bulkinfer.serve.jobs.submission import Parse, options_of, words_of
 from bulkinfer.serve.jobs.tokens import user_of
 from bulkinfer.serve.refusals import InvalidError, Reason, RefusedError
@@ -204,7 +204,7 @@ def open_jobs(folder_name: str, parse: Parse) -> Iterator[JobService]:
     settings = read_settings(folder)
     for key, place in (*(("data", place) for place in settings.data), ("models", settings.models)):
         if not address_of(place) and not os.path.exists(place):
-            log.warning(f"warning: {SETTINGS_FILE}: {key} names {printable_path(place)}, which does not exist")
+            log.warning(f"warning: --jobs: {key} {printable_path(place)} is not there: jobs that need it fail until it is")
     with (
         output_lock(folder, flag="--jobs", whose="a service") as lease,
         contextlib.closing(JobQueue(folder / QUEUE_FILE)) as queue,

@@ -95,10 +95,17 @@ def _require_done(place: str, settings: JobSettings, results_of: ResultsOf) -> N
     if "/" not in place:
         if results_of(place) is None:
             raise InvalidError(
-                f"skip_done {place!r} is no job of yours that has rows, or will: give the id of one, or an absolute path"
+                f"skip_done {place!r} is no job of yours with results: give the id of another, or an absolute path"
             )
     elif require_listed(place, "skip_done", settings.data) != place.rstrip("/"):
         raise InvalidError(f"skip_done {place!r} is a path with links: give the path without them")
+
+
+def _done_place(item: str, results_of: ResultsOf) -> str:
+    """The place of skip_done of a job that begins. Raises InvalidError if it is a job whose results are gone."""
+    if "/" not in item and results_of(item) is None:
+        raise InvalidError(f"skip_done: the job {item} has no results any more: leave it out, and submit this job again")
+    return str(results_of(item) or item)
 
 
 def _from_json(body: bytes) -> LaunchConfig:
@@ -139,7 +146,7 @@ def words_of(options: Mapping[str, Any], folder: Path, settings: JobSettings, re
         words.append(f"--ray_address={settings.ray_address}")
     for name, value in options.items():
         if isinstance(value, list):
-            words += [f"--{name}", *(str((name == "skip_done" and results_of(item)) or item) for item in value)]
+            words += [f"--{name}", *(_done_place(item, results_of) if name == "skip_done" else item for item in value)]
         else:
             words.append(f"--{name}={value}")
     return words

@@ -15,7 +15,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 class _MergingSafeLoader(_FASTEST):  # type: ignore[misc]
     """Merges dictionaries under `<<` as YAML says: of a list the first one that has a key counts.
 
-    PyYAML 6.0.4 compares the keys by identity, and takes the last one of most keys.
+    PyYAML 6.0.4 compares keys by identity, so that for most of them the last dictionary counts.
     """
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -35,7 +35,7 @@ class _MergingSafeLoader(_FASTEST):  # type: ignore[misc]
 
 
 def _key(pair: tuple[Any, Any]) -> Any:
-    return pair[0].value if isinstance(pair[0], yaml.ScalarNode) else id(pair[0])
+    return (pair[0].tag, pair[0].value) if isinstance(pair[0], yaml.ScalarNode) else id(pair[0])
 
 
 def parsed(text: str) -> Any:

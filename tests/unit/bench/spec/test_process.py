@@ -61,12 +61,16 @@ def test_output_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (tmp_path / "out").stat().st_size == 100_000
 
 
-def test_nothing_is_left_when_this_process_is_killed(tmp_path: Path) -> None:
-    code = """
+@pytest.mark.parametrize("timeout_s", [0.0, 1.5], ids=["while it runs", "while it is being ended"])
+def test_nothing_is_left_when_this_process_is_killed(timeout_s: float, tmp_path: Path) -> None:
+    code = f"""
 import os, pathlib
-from bulkinfer.bench.spec.process import run_limited
-words = ["sh", "-c", "sleep 600 & echo $$ $! > pids.new; mv pids.new pids; wait"]
-run_limited(words, cwd=pathlib.Path(), environment=os.environ, stdout=pathlib.Path("out"), stderr=pathlib.Path("err"))
+from bulkinfer.bench.spec import process
+process._GRACE_S = 600
+words = ["sh", "-c", "trap 'mv pids.new pids' TERM; sleep 600 & echo $$ $! > pids.new; {{}} while :; do wait; done"]
+words[2] = words[2].replace("{{}}", "" if {timeout_s} else "mv pids.new pids;")
+files = {{"stdout": pathlib.Path("out"), "stderr": pathlib.Path("err")}}
+process.run_limited(words, cwd=pathlib.Path(), environment=os.environ, timeout_s={timeout_s}, **files)
 """
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path) as bench:
         deadline = time.monotonic() + 60
@@ -80,11 +84,20 @@ run_limited(words, cwd=pathlib.Path(), environment=os.environ, stdout=pathlib.Pa
 
 
 def test_a_script_whose_interpreter_is_not_there(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text("#!/no/such/interpreter\n")
-    (tmp_path / "script").chmod(0o755)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "script").write_text("#!/no/such/interpreter\n")
+    (programs / "script").chmod(0o755)
+    (tmp_path / "words").write_text("of a text")
     files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
-    ended = run_limited(["./script"], cwd=tmp_path, environment=os.environ, **files)
-    assert ended.failure == "it cannot be started (the interpreter that its first line names does not exist: script)"
+
+    def failure(name: str, cwd: Path = tmp_path) -> str:
+        return run_limited([name], cwd=cwd, environment={"PATH": str(programs)}, **files).failure
+
+    for name in ("bin/script", "script"):
+        assert failure(name) == f"it cannot be started (the interpreter that its first line names does not exist: {name})"
+    assert failure("words") == "it cannot be started (No such file or directory: words)"
+    assert failure("/bin/sh", tmp_path / "gone").startswith("it cannot be started (No such file or directory: ")
 
 
 def is_gone(pid: int) -> bool:

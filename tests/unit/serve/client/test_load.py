@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from bulkinfer.serve.client import load
 from bulkinfer.serve.client.load import Measured, send, wanted_outputs
 from bulkinfer.serve.client.payloads import Payloads
 from bulkinfer.serve.client.server_facts import ServerError, ServerFacts
@@ -76,10 +77,13 @@ def test_a_server_that_does_not_answer_the_warm_up_is_not_measured() -> None:
     assert len(client.seen) == 1
 
 
-def test_the_warm_up_of_one_thread_may_find_the_server_busy_with_those_of_others() -> None:
-    client = FakeClient(fails=(1,))
+def test_a_busy_server_gets_the_warm_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = FakeClient(fails=(1, 2))
     assert measure([client], num_images=5, warm_up=1).pictures == 5
-    assert len(client.seen) == 6
+    assert client.seen == [[0], [0], [0], [0], [1], [2], [3], [4]]
+    monkeypatch.setattr(load, "BUSY_S", 0.0)
+    with pytest.raises(ServerError, match="does not answer the first request: 429: busy"):
+        measure([FakeClient(fails=(1,))], num_images=5)
 
 
 def test_a_rate_bounds_what_is_sent() -> None:

@@ -92,6 +92,12 @@ def test_places_are_checked_again_at_each_start(settings: JobSettings, tmp_path:
         words_of(found, tmp_path, settings, results_of)
 
 
+def test_a_job_of_skip_done_may_have_lost_its_results_meanwhile(settings: JobSettings, tmp_path: Path) -> None:
+    found = submitted({"data_dir": f"{tmp_path}/photos", "model_name": "tiny", "skip_done": ["earlier"]}, settings)
+    with pytest.raises(InvalidError, match="skip_done: the job earlier has no results any more: leave it out"):
+        words_of(found, tmp_path, settings, lambda job_id: None)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

@@ -43,4 +43,5 @@ def test_of_merged_dictionaries_the_first_one_counts_and_the_own_keys_before_all
         read("a: {<<: [1]}")
     with pytest.raises(ValueError, match="nested too deeply"):
         read("a: &a {<<: *a}")
-    assert read("a: &a {? [x] : 1}\nb: {<<: *a, y: 1}" if False else "a: {<<: {}}") == {"a": {}}
+    assert read("a: {<<: {}}") == {"a": {}}
+    assert read("a: &a {1: x}\nb: {<<: *a, '1': y}")["b"] == {1: "x", "1": "y"}
