@@ -424,7 +424,7 @@ def test_tls_and_a_token_protect_both_protocols(home: Path) -> None:
             assert (done.returncode, done.stderr) == (0, ""), done
             lacking = {
                 ("--token_file", "token"): "--tls_ca if it has TLS",
-                ("--tls_ca", "cert.pem"): "wants its token: give it by --token_file or $BULKINFER_TOKEN",
+                ("--tls_ca", "cert.pem"): "wants a token: give it by --token_file or $BULKINFER_TOKEN",
             }
             for wrong, said in lacking.items():
                 done = run_installed("bulkinfer", "request", *words, *wrong, cwd=home)
