@@ -81,9 +81,7 @@ def _measure(config: RequestConfig, clients: list[list[Client]]) -> tuple[Measur
                 "and --tls_ca if it has TLS"
             ) from None
         if error.status in _NO_TOKEN:
-            raise RunError(
-                f"the server at {config.host} wants a token: give it by --token_file or ${TOKEN_VARIABLE}"
-            ) from None
+            raise RunError(f"the server at {config.host} wants a token: give it by --token_file or ${TOKEN_VARIABLE}") from None
         raise RunError(f"the server at {config.host} does not serve {config.model_name}: {error}") from None
     payloads = payloads_for(config, facts)
     outputs = wanted_outputs([each.name for each in facts.outputs])
