@@ -20,14 +20,19 @@ DIE = """
 import glob, os, signal, time
 def published():
     return bool(glob.glob("out/part-*"))
-def die(with_launcher):
+def is_first():
     try:
         os.close(os.open("died", os.O_CREAT | os.O_EXCL))
     except FileExistsError:
-        return
+        return False
+    return True
+def kill(with_launcher):
     if with_launcher:
         os.kill(os.getppid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+def die(with_launcher):
+    if is_first():
+        kill(with_launcher)
 """
 AT_THE_THIRD_BATCH = """
 import onnxruntime
@@ -56,10 +61,10 @@ IN_THE_SECOND_FILE = """
 import pyarrow.parquet
 plain = pyarrow.parquet.write_table
 def write_table(table, file, **options):
-    if published() and not os.path.exists("died"):
+    if published() and is_first():
         pyarrow.parquet.ParquetWriter(file, table.schema).write_table(table.slice(0, 2))
         file.flush()
-        die({with_launcher})
+        kill({with_launcher})
     plain(table, file, **options)
 pyarrow.parquet.write_table = write_table
 """
