@@ -65,7 +65,7 @@ class Run:
         self, steps: Any, session: Any, *, streams: int = 2, bad: frozenset[int] = frozenset(), **options: Any
     ) -> None:
         self.steps, self.session, self.bad = steps, session, bad
-        self.in_flight = InFlight(2, streams)
+        self.in_flight = InFlight(options.get("loaders", 2), streams)
         self.published: list[StepRows] = []
         self.opened: list[StepRows] = []
         self.meter = options.get("meter") or Meter()
@@ -189,7 +189,7 @@ def test_a_broken_session_is_raised_not_turned_into_rows(size: int) -> None:
                 raise RuntimeError(f"device lost in run {len(self.runs)}")
             return super().run(images)
 
-    run = Run([Step(0, 0, 4), Step(0, 4, 4 + size)], Broken(), streams=1)
+    run = Run([Step(0, 0, 4), Step(0, 4, 4 + size)], Broken(), streams=1, loaders=1)  # the first step comes first
     error = raised(run)
     assert isinstance(error, RunError)
     words = "the network fails on pictures, and on zeros as well: device lost in run 3"
