@@ -52,10 +52,11 @@ def block(kept: dict[str, Any]) -> str:
     """What stands between the marks of a table: the command with its conditions, and the table."""
     hardware, loads, versions, rounds = kept["hardware"], kept["load_averages"], kept["versions"], kept["result"]["rounds"]
     packages = ", ".join(f"{name} {versions[name]}" for name in versions if name not in ("bulkinfer", "python", "pillow-heif"))
+    often = f"{rounds} round{'' if rounds == 1 else 's'}"
     load = f"load averages {loads[0][0]:.1f} before and {loads[1][0]:.1f} after"
     about = (
         f"`bulkinfer bench --spec tools/bench/benchmarks.yml {kept['entry']}` on {kept['time'][:10]}: {hardware['processor']}, "
-        f"{hardware['usable_cores']} cores, {load}, {rounds} round{'' if rounds == 1 else 's'}; Python {versions['python']}, {packages}."
+        f"{hardware['usable_cores']} cores, {load}, {often}; Python {versions['python']}, {packages}."
     )
     return "\n".join(["", about, "", *table_of(kept["entry"], kept["result"]), "", ""])
 

@@ -187,6 +187,7 @@ def running(server: Server, user: str, job_id: str) -> dict[str, Any]:
     return next(job for job in events(server, user, job_id) if job["progress"] and 0 < job["progress"]["done"] < 2000)
 
 
+@long
 def test_cancelling_and_the_limit_of_the_queue(server: Server, many: dict[str, object]) -> None:
     jobs = [submit(server, "ann", many)[1] for _ in range(4)]
     status, answer = submit(server, "ann", many)

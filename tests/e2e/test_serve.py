@@ -366,6 +366,7 @@ def test_a_signal_loses_nothing_that_was_accepted(home: Path) -> None:
     assert server.errors == ""
 
 
+@long
 def test_a_full_queue_refuses_and_what_nobody_waits_for_leaves_it(home: Path) -> None:
     """Batches of 4 that wait for ever, and a queue of 4: three pictures fill it but for one."""
     limits = ("--max_queue", 4, "--max_wait_ms", 1_000_000, "--drain_s", 0, "--port", 0)

@@ -12,10 +12,12 @@ from bulkinfer.files.own_folder import own_folder
 
 from tests.commands import command, run
 from tests.faults.slow_site import slow_site
+from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 
 
+@long
 def test_a_launcher_that_has_lost_its_lock_stops(tmp_path: Path) -> None:
     write_tiny_model(tmp_path / "models")
     write_photos(tmp_path / "photos", 90)

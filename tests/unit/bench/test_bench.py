@@ -23,6 +23,7 @@ from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.worker.protocol import Ready
 
+from tests.forms import long
 from tests.launches import config_of
 from tests.sealed import write_sealed
 from tests.temporaries import temporary_name
@@ -81,6 +82,7 @@ def test_what_is_kept(tmp_path: Path, asked: list[Any], capsys: pytest.CaptureFi
     assert captured.err == "warning: 25.0 % of the pictures end as error rows and count as pictures\n"
 
 
+@long
 def test_random_weights_are_told(tmp_path: Path, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     settings = config(tmp_path)
     path = tmp_path / "models" / "tiny" / "card.json"
@@ -113,6 +115,7 @@ def test_a_place_that_cannot_be_written_to_is_told_before_anything_is_measured(t
     assert not (tmp_path / "logs").exists()
 
 
+@long
 def test_what_a_killed_bench_left_is_removed_and_what_ended_stays(
     tmp_path: Path, asked: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

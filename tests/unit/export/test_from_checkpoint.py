@@ -84,6 +84,7 @@ def test_a_network_of_another_kind_stays(home: Path) -> None:
         write_card(path, card)
 
 
+@long
 def test_the_average_of_a_run_is_exported_where_there_is_one(tmp_path: Path) -> None:
     run = trained(tmp_path, ema=0.9, steps=3)
     found = {asked: find(config_of(tmp_path, run, weights_of=asked)) for asked in ("auto", "ema", "raw")}

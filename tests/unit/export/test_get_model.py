@@ -156,6 +156,7 @@ def patched_zoo(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:
     monkeypatch.setattr(zoo, "build", lambda _: Convolutions().eval())
 
 
+@long
 def test_c47_a_network_without_classes_becomes_a_folder_of_embeddings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
