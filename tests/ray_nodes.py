@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 _STORE_BYTES = 80_000_000  # the least that Ray takes
 
-# On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, and one whose file ends with KILLS ends the process. A node
-# with OTHER_FILES=THIS:THAT finds the files of folder THAT in folder THIS, one with OTHER_PILLOW=1 another version of Pillow.
+# On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, and one whose file ends with KILLS ends the process. No picture
+# gets further while the file of `held` is there. A node with OTHER_FILES=THIS:THAT finds the files of folder THAT in folder THIS, one with OTHER_PILLOW=1 another version of Pillow.
 _SITE = """
 import os, sys
 if "OTHER_FILES" in os.environ:
@@ -42,6 +42,8 @@ if "bulkinfer.worker.process" in sys.orig_argv:
     plain = PIL.Image.open
     def disturbed(fp, *args, **options):
         time.sleep(0.05)
+        while os.path.exists(os.path.join(os.path.dirname(__file__), "held")):
+            time.sleep(0.05)
         if fp.getvalue().endswith(b"KILLS"):
             os.kill(os.getpid(), signal.SIGKILL)
         return plain(fp, *args, **options)
@@ -75,6 +77,17 @@ class RayNodes:
         line = self._process.stdout.readline().strip()
         assert line, "the cluster has ended"
         return line
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Inside, no worker on nodes that were made with `folder` gets further than its next picture."""
+    path = folder / "site" / "held"
+    path.touch()
+    try:
+        yield
+    finally:
+        path.unlink()
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 from tests.object_store import BUCKET, reached_from_here, s3_server
-from tests.ray_nodes import RayNodes, ray_nodes
+from tests.ray_nodes import RayNodes, held, ray_nodes
 from tests.serving import serving
 
 COUNT = 160
-POISONED = "041-red.png"
+POISONED = "121-red.png"
 LAUNCH = (
     "photos",
     "--model_name",
@@ -69,12 +70,17 @@ def begin(made: Path, nodes: RayNodes, output: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         command("infer_launch", *words), cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    wait_for(process, lambda: count_parts(made / output) >= before + 3)
+    return process
+
+
+def wait_for(process: subprocess.Popen[str], is_met: Callable[[], bool]) -> None:
+    """Until something holds that the launch does before it ends."""
     deadline = time.monotonic() + PATIENCE_S
-    while count_parts(made / output) < before + 3:
+    while not is_met():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    return process
 
 
 def count_parts(output: Path) -> int:
@@ -146,10 +152,13 @@ def actor_processes(logs: Path) -> list[int]:
 
 @long
 def test_a_node_that_dies_and_one_that_joins(made: Path, nodes: RayNodes) -> None:
-    """Leaves the head of the cluster, and the node that has joined."""
+    """Leaves the head of the cluster, and the node that has joined. The node dies with pictures in its hands."""
     process = begin(made, nodes, "out_lost")
-    nodes.kill(1)
-    nodes.add(1)
+    wait_for(process, lambda: all(steps_of(made, "out_lost").get(f"worker-{index}") for index in range(2)))
+    with held(made):
+        nodes.kill(1)
+        nodes.add(1)
+        wait_for(process, lambda: "worker-2" in steps_of(made, "out_lost"))
     out, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3, said
     assert "is gone or cannot be reached: what its workers held runs again" in said
