@@ -18,8 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 _STORE_BYTES = 80_000_000  # the least that Ray takes
 
-# On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, and one whose file ends with KILLS ends the process. No picture
-# gets further while the file of `held` is there. A node with OTHER_FILES=THIS:THAT finds the files of folder THAT in folder THIS, one with OTHER_PILLOW=1 another version of Pillow.
+# On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, one whose file ends with KILLS ends the process. No PNG goes
+# further while the file of `held` is there; the JPEG that a worker tries its decoder with does. A node with
+# OTHER_FILES=THIS:THAT finds the files of folder THAT in folder THIS, one with OTHER_PILLOW=1 another version of Pillow.
 _SITE = """
 import os, sys
 if "OTHER_FILES" in os.environ:
@@ -42,7 +43,7 @@ if "bulkinfer.worker.process" in sys.orig_argv:
     plain = PIL.Image.open
     def disturbed(fp, *args, **options):
         time.sleep(0.05)
-        while os.path.exists(os.path.join(os.path.dirname(__file__), "held")):
+        while fp.getvalue()[1:4] == b"PNG" and os.path.exists(os.path.join(os.path.dirname(__file__), "held")):
             time.sleep(0.05)
         if fp.getvalue().endswith(b"KILLS"):
             os.kill(os.getpid(), signal.SIGKILL)

@@ -158,7 +158,8 @@ def test_a_node_that_dies_and_one_that_joins(made: Path, nodes: RayNodes) -> Non
     with held(made):
         nodes.kill(1)
         nodes.add(1)
-        wait_for(process, lambda: "worker-2" in steps_of(made, "out_lost"))
+        joined = made / "logs_out_lost" / "latest" / "worker-2.jsonl"
+        wait_for(process, lambda: joined.exists() and '"Ready"' in joined.read_text())
     out, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3, said
     assert "is gone or cannot be reached: what its workers held runs again" in said
