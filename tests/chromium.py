@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = "/usr/bin/chromium"
+PATIENCE_MS = 120_000  # for anything that a page has to show
 
 
 @contextmanager
@@ -20,6 +21,13 @@ def chromium() -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # its pipes are closed by the process that it started
         with sync_playwright() as playwright:
-            found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS)
             yield found
             found.close()
+
+
+def new_context(browser: Any, *, width: int, **options: Any) -> Any:
+    """A context of the browser whose pages are so wide, and in which a slow machine has time for everything."""
+    context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+    context.set_default_timeout(PATIENCE_MS)
+    return context

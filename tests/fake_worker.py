@@ -1,8 +1,8 @@
 """Stands in for a worker process: takes steps on stdin, "publishes" them, and dies of the records it is told to.
 
 Called as a worker is: RUN.json INDEX REPORT_FD IN_FLIGHT_FD are its last words. RUN.json may hold, beside `slow_s` and
-`slow_records_s` (seconds that a step and a record take), `gated` (no step is done before there is a file `go` beside RUN.json)
-and `deaf` (ignores a stop):
+`slow_records_s` (seconds that a step and a record take), `gated` (no step is done before there is a file `go` beside RUN.json;
+a list names the workers of which that is so) and `deaf` (ignores a stop):
 
     by record   `deadly` (kills whoever runs it), `hanging` (never ends), each after it was marked as in hand; `lost` (its step
                 is published, then the worker dies without a report)
@@ -80,7 +80,12 @@ def listen() -> None:
 
 def run_step(step: Step, fault: Fault | None) -> None:
     """Leave a file, and report it."""
-    while run.get("gated") and not (run_file.parent / "go").exists() and not stopping.is_set():
+    gated = run.get("gated")
+    while (
+        (index in gated if isinstance(gated, list) else gated)
+        and not (run_file.parent / "go").exists()
+        and not stopping.is_set()
+    ):
         time.sleep(0.005)
     if stopping.wait(run.get("slow_s", 0.0)):
         return

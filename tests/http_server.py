@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif asked and self.site.etag and self.headers.get("If-Range") == self.site.etag:
             start = int(asked.removeprefix("bytes=").rstrip("-"))
             content_range = f"bytes {start}-{len(body) - 1}/{len(body)}"
-            self._answer(206, body[start:], {"Content-Range": content_range}, cut=step == "cut")
+            self._answer(206, body[start:], {"Content-Range": content_range}, cut=step in ("cut", "stalled"))
         else:
             self._answer(200, body, {}, cut=step in ("cut", "stalled"), sized=step != "unsized")
 

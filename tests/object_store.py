@@ -135,6 +135,41 @@ class Proxy:
         return f"http://127.0.0.1:{self.port}"
 
 
+class Gate:
+    """For the fault of a proxy: lets so many requests of a kind pass, whatever becomes of them then, and holds the next ones.
+
+    So a process that needs more of them is still there when a test has seen that so many have passed.
+    """
+
+    def __init__(self, is_meant: Callable[[bytes], bool], most: int) -> None:
+        self._is_meant, self._most, self._passed, self._times = is_meant, most, 0, 0
+        self._changed = threading.Condition()
+
+    def lets(self, request: bytes) -> bool:
+        """Wait until the request may pass; False if it must not, as `let` was called while it was held."""
+        if not self._is_meant(request):
+            return True
+        with self._changed:
+            times = self._times
+            self._changed.wait_for(lambda: self._times > times or self._passed < self._most)
+            if self._times > times:
+                return False
+            self._passed += 1
+            self._changed.notify_all()
+        return True
+
+    def wait(self) -> None:
+        """Wait until as many have passed as may."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._passed >= self._most, 300), f"{self._passed} requests have passed"
+
+    def let(self, most: int) -> None:
+        """Let as many pass in all, and none of those that are held: the processes that sent them are dead."""
+        with self._changed:
+            self._most, self._times = most, self._times + 1
+            self._changed.notify_all()
+
+
 @contextmanager
 def proxy_before(server_url: str) -> Iterator[Proxy]:
     """Start a proxy before a server."""
@@ -196,9 +231,9 @@ _ANSWERS: dict[str | float, bytes] = {
 
 
 def _message(connection: socket.socket) -> bytes | None:
-    """One request with its body; None when the client has gone."""
-    data = b""
-    while (end := data.find(b"\r\n\r\n")) < 0:
+    """One request with its body; None when the client has gone, which may be in the middle of it."""
+    data, whole = b"", 0
+    while not whole or len(data) < whole:
         try:
             part = connection.recv(1 << 16)
         except OSError:
@@ -206,10 +241,9 @@ def _message(connection: socket.socket) -> bytes | None:
         if not part:
             return None
         data += part
-    headers = dict(line.lower().split(b": ", 1) for line in data[:end].split(b"\r\n")[1:])
-    whole = end + 4 + int(headers.get(b"content-length", b"0"))
-    while len(data) < whole:
-        data += connection.recv(1 << 16)
+        if not whole and (end := data.find(b"\r\n\r\n")) >= 0:
+            headers = dict(line.lower().split(b": ", 1) for line in data[:end].split(b"\r\n")[1:])
+            whole = end + 4 + int(headers.get(b"content-length", b"0"))
     return data
 
 

@@ -1,7 +1,7 @@
 """Ray clusters for tests: nodes on this host, in a process of their own.
 
 Started as `python -m tests.ray_nodes CPUS...` it starts a node for each number, prints the address, and obeys lines on stdin:
-`kill N` and `add CPUS [NAME=VALUE...]`. It stops all nodes when stdin closes.
+`kill N`, `add CPUS [NAME=VALUE...]` and `settle`. It stops all nodes when stdin closes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _STORE_BYTES = 80_000_000  # the least that Ray takes
+_PATIENCE_S = 120  # until a node has joined, or is gone
 
-# On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, one whose file ends with KILLS ends the process. No PNG goes
-# further while the file of `held` is there; the JPEG that a worker tries its decoder with does. A node with
-# OTHER_FILES=THIS:THAT finds the files of folder THAT in folder THIS, one with OTHER_PILLOW=1 another version of Pillow.
+# On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, and one whose file ends with KILLS ends the process. A worker
+# process opens 20 pictures, which are two steps and the start of a third, and no more while the file `held` is there. A node
+# with OTHER_FILES=THIS:THAT finds the files of folder THAT in folder THIS, one with OTHER_PILLOW=1 another version of Pillow.
 _SITE = """
 import os, sys
 if "OTHER_FILES" in os.environ:
@@ -39,11 +40,12 @@ if "OTHER_PILLOW" in os.environ:
     found = importlib.metadata.version
     importlib.metadata.version = lambda name: "1.0" if name == "Pillow" else found(name)
 if "bulkinfer.worker.process" in sys.orig_argv:
-    import signal, time, PIL.Image
-    plain = PIL.Image.open
+    import itertools, signal, time, PIL.Image
+    plain, count = PIL.Image.open, itertools.count(1)
     def disturbed(fp, *args, **options):
         time.sleep(0.05)
-        while fp.getvalue()[1:4] == b"PNG" and os.path.exists(os.path.join(os.path.dirname(__file__), "held")):
+        number = next(count) if fp.getvalue()[1:4] == b"PNG" else 0  # not the JPEG that a worker tries its decoder with
+        while number > 20 and os.path.exists(os.path.join(os.path.dirname(__file__), "held")):
             time.sleep(0.05)
         if fp.getvalue().endswith(b"KILLS"):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -67,6 +69,10 @@ class RayNodes:
         """Have a further node join, with these variables of environment; see _SITE."""
         self._say(" ".join([f"add {cpus}", *(f"{name}={value}" for name, value in environment.items())]))
 
+    def settle(self) -> None:
+        """Wait until the cluster knows which nodes it has: one that was killed is taken for alive for some seconds."""
+        self._say("settle")
+
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
@@ -82,7 +88,7 @@ class RayNodes:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Inside, no worker on nodes that were made with `folder` gets further than its next picture."""
+    """Inside, no worker process on nodes that were made with `folder` gets further than its third step of eight pictures."""
     path = folder / "site" / "held"
     path.touch()
     try:
@@ -117,6 +123,7 @@ def main() -> None:
     """Serve one test."""
     from ray.cluster_utils import Cluster
 
+    Cluster._wait_for_node.__defaults__ = (_PATIENCE_S,)  # 30 s may be too few on a busy machine
     head, *others = map(int, sys.argv[1:])
     small = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
     folder = tempfile.mkdtemp(prefix="ray-")  # Ray's sockets need a short path
@@ -125,12 +132,14 @@ def main() -> None:
         nodes = [cluster.head_node, *(cluster.add_node(num_cpus=cpus, **small) for cpus in others)]
         print(cluster.address, flush=True)
         for line in sys.stdin:
-            word, number, *environment = line.split()
+            word, *words = line.split()
             if word == "kill":
-                cluster.remove_node(nodes[int(number)], allow_graceful=False)
+                cluster.remove_node(nodes[int(words[0])], allow_graceful=False)
+            elif word == "settle":
+                cluster.wait_for_nodes(_PATIENCE_S)
             else:
-                variables = dict(each.split("=", 1) for each in environment)
-                nodes.append(cluster.add_node(num_cpus=int(number), env_vars=variables, **small))
+                variables = dict(each.split("=", 1) for each in words[1:])
+                nodes.append(cluster.add_node(num_cpus=int(words[0]), env_vars=variables, **small))
             print("done", flush=True)
     finally:
         cluster.shutdown()

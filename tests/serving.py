@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import json
+import random
 import re
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,6 +121,30 @@ def _plain(tensor: Tensor) -> Any:
     if not isinstance(tensor.values, list):
         return tensor.values
     return np.array([value.decode() for value in tensor.values], object).reshape(tensor.shape).tolist()
+
+
+def leave(client: Client) -> None:
+    """Close the connection of a client from another thread than the one that waits for its answer."""
+    if isinstance(client, RestClient):
+        client._connection.sock.shutdown(socket.SHUT_RDWR)  # to close it would not wake the thread
+    else:
+        client.close()
+
+
+def free_port() -> int:
+    """A port at which nothing listens, below those that the system gives to whoever asks for any."""
+    for port in random.sample(range(20_000, 32_000), 1000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
+
+
+@contextlib.contextmanager
+def usual_ports() -> Iterator[None]:
+    """No other test uses the ports that commands take when none is given, until the block ends."""
+    with (Path(tempfile.gettempdir()) / "bulkinfer-tests-usual-ports.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def raw_connection(port: int) -> socket.socket:

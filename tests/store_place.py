@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
-from tests.commands import command, rows
-from tests.object_store import SECRET, Proxy, Server, without_own_credentials
+from tests.commands import children, command, rows, wait_until_gone
+from tests.object_store import SECRET, Gate, Proxy, Server, without_own_credentials
 
+EVER = 1 << 40  # as many requests as there may be
 LAUNCH = ("infer_launch", "--model_name", "tiny", "--device", "cpu", "--save", "topk,logits", "--num_devices", 1)
 
 
@@ -53,3 +56,24 @@ class Place:
             self.run(*LAUNCH, "--data_dir", "photos", "--output", "local", *words, code=code)
         assert rows(self.folder / output).equals(rows(self.folder / "local"))
         self.run("bulkinfer", "verify", output)
+
+
+def kill_worker_and_launcher(process: subprocess.Popen[str], gate: Gate, most: int) -> None:
+    """Kill the worker of a launch when as many requests have passed as the gate lets, and the launch after `most`."""
+    gate.wait()
+    (worker,) = (pid for pid in children(process.pid) if b"bulkinfer.worker.process" in _command_line(pid))
+    os.kill(worker, signal.SIGKILL)
+    gate.let(most)
+    gate.wait()
+    workers = children(process.pid)
+    process.kill()
+    process.communicate()
+    gate.let(EVER)
+    wait_until_gone(workers)
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""

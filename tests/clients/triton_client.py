@@ -5,7 +5,9 @@ Reads pictures (files in FOLDER/photos), writes what it got to FOLDER/got.npz, a
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import sys
 import threading
 from pathlib import Path
@@ -92,26 +94,41 @@ def batches(folder: Path) -> Any:
     return sorted(got)
 
 
-def many(folder: Path, requests: int = 1000, clients: int = 8) -> Any:
-    """So many requests from so many clients, of both protocols and inputs; ends early when the server refuses."""
+def many(folder: Path) -> Any:
+    """A thousand requests; ends early when the server refuses."""
+    return _sent(folder, 1000)
+
+
+def endless(folder: Path) -> Any:
+    """Requests until the server refuses."""
+    return _sent(folder, math.inf)
+
+
+def _sent(folder: Path, requests: float, clients: int = 8) -> Any:
+    """So many requests from so many clients, of both protocols and inputs; ends early when the server refuses.
+
+    The two hundredth answer is told.
+    """
     files = [path.read_bytes() for path in sorted((folder / "photos").glob("*.jpg"))]
     answers: dict[str, Any] = {}
     refused: list[str] = []
+    lock = threading.Lock()
 
     def send(number: int) -> None:
         protocol = ("rest", "grpc")[number % 2]
         client = client_of(protocol)
-        for index in range(number, requests, clients):
+        for index in itertools.takewhile(lambda index: index < requests, itertools.count(number, clients)):
             first, count = index % (len(files) - 5), 1 + index % 5
             try:
                 found = client.infer(MODEL, [picture_input(protocol, files[first : first + count])])
             except Exception as error:
                 refused.append(f"{type(error).__name__}: {error}")
                 return
-            for name in ("logits", "scores", "class_ids"):
-                answers[f"{first} {count} {index} {name}"] = found.as_numpy(name)
-            if len(answers) == 3 * 200:
-                print("half way", flush=True)
+            with lock:
+                for name in ("logits", "scores", "class_ids"):
+                    answers[f"{first} {count} {index} {name}"] = found.as_numpy(name)
+                if len(answers) == 3 * 200:
+                    print("half way", flush=True)
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(clients)]
     for thread in threads:
@@ -135,5 +152,7 @@ def schema(_folder: Path) -> Any:
     return found
 
 
+WHAT = {"facts": facts, "batches": batches, "many": many, "endless": endless, "schema": schema}
+
 if __name__ == "__main__":
-    print(json.dumps({"facts": facts, "batches": batches, "many": many, "schema": schema}[sys.argv[1]](Path(sys.argv[2]))))
+    print(json.dumps(WHAT[sys.argv[1]](Path(sys.argv[2]))))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from bulkinfer.files.own_folder import own_folder
 from bulkinfer.results.job_file import job_path
 
 from tests.commands import command, records, run, run_here
+from tests.faults.slow_site import held_at_line
 from tests.foreign_graphs import foreign_graph, recipe_file, save
 from tests.forms import long
 from tests.launches import write_photos
@@ -212,12 +213,15 @@ def test_a_stopped_training_goes_on(tmp_path: Path) -> None:
         "--log_path",
         "my logs",
     )
-    piped = subprocess.PIPE
-    process = subprocess.Popen(command("bulkinfer", *words), cwd=tmp_path, stdout=piped, stderr=piped, text=True)
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline and not any("step: " in log.read_text() for log in tmp_path.glob("my logs/*/log.txt")):
-        time.sleep(0.05)  # a signal before the first update leaves nothing to go on with
+    piped, environment = subprocess.PIPE, os.environ | held_at_line(tmp_path, "step: ", tmp_path / "held")
+    process = subprocess.Popen(
+        command("bulkinfer", *words), cwd=tmp_path, env=environment, stdout=piped, stderr=piped, text=True
+    )
+    assert process.stdout is not None
+    # a signal before the first update leaves nothing to go on with
+    assert any(line.startswith("step: ") for line in process.stdout), process.communicate()
     process.send_signal(signal.SIGHUP)
+    (tmp_path / "held").unlink()
     _, told = process.communicate(timeout=300)
     assert process.returncode == 129, told
     goes_on = re.search(r"; (bulkinfer train --resume .*) goes on from there", told)

@@ -35,7 +35,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tuned(place: Path) -> Path:
     """The flag file of the network called tiny."""
-    found = run("bulkinfer", *BENCH, "--tune", "--tune_s", 12, "--write_flags", "tuned.flags", cwd=place)
+    words = ("--tune", "--tune_s", 600, "--rounds", 3, "--write_flags", "tuned.flags")
+    found = run("bulkinfer", *BENCH, *words, cwd=place)
     assert (found.returncode, found.stderr) == (0, "")
     assert "flags: infer_launch --flagfile tuned.flags" in found.stdout.splitlines()
     return place / "tuned.flags"
@@ -43,7 +44,7 @@ def tuned(place: Path) -> Path:
 
 @long
 def test_figures_are_told_and_kept(place: Path) -> None:
-    found = run("bulkinfer", *BENCH, "--rounds", 1, cwd=place)
+    found = run("bulkinfer", *BENCH, "--rounds", 1, "--seconds", 5, cwd=place)
     assert (found.returncode, found.stderr) == (0, "")
     lines = found.stdout.splitlines()
     for start in ("decode ceiling ", "inference ceiling ", "end to end ", "ideal: ", "CPU time: ", "bottleneck: "):
@@ -134,13 +135,17 @@ def test_where_the_flag_file_cannot_be_written_is_told_at_once(place: Path) -> N
     [
         ((), "pictures: ", signal.SIGTERM),  # before any worker
         ((), "worker 0: ", signal.SIGINT),  # between two measurements, or in one
-        (("--tune", "--write_flags", "t.flags"), "  1 x 1 + 1: ", signal.SIGTERM),
+        (("--tune", "--tune_s", 3600, "--write_flags", "t.flags"), "  1 x 1 + 1: ", signal.SIGTERM),
     ],
 )
-def test_a_signal_leaves_nothing(place: Path, words: tuple[str, ...], until: str, number: signal.Signals) -> None:
+def test_a_signal_leaves_nothing(place: Path, words: tuple[object, ...], until: str, number: signal.Signals) -> None:
     before = sorted((place / "logs").glob("*"))
     process = subprocess.Popen(
-        command("bulkinfer", *BENCH, *words), cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("bulkinfer", *BENCH, "--rounds", 1000, *words),
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     for line in process.stdout:

@@ -1,4 +1,4 @@
-"""verify, infer_launch and validate with a file that never ends or stands for gigabytes: less than a gigabyte, ten seconds.
+"""verify, infer_launch and validate with a file that never ends or stands for gigabytes: less than a gigabyte, some seconds.
 
 What get_model makes of such graphs is in tests/unit/export/onnx_import/test_size_limits.py.
 """
@@ -98,9 +98,10 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(command: str, words: list[str], folder: Path) -> None:
-    limited = ["bash", "-c", 'ulimit -t 10; exec "$@"', "bash"]  # seconds of processor time: other work does not count
+    # seconds of processor time: other work does not count. A whole validate takes 5 of them, or more on a slower processor
+    limited = ["bash", "-c", 'ulimit -t 30; exec "$@"', "bash"]
     code = [sys.executable, "-c", MEASURED.format(command=command), *words]
-    found = subprocess.run([*limited, *code], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run([*limited, *code], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     *told, peak = found.stderr.splitlines()
     assert "Traceback" not in found.stderr
     assert found.returncode in (0, 1, 2), told

@@ -17,7 +17,7 @@ import pytest
 from bulkinfer.host.versions import processor_vendor
 from bulkinfer.results.job_file import job_path
 
-from tests.commands import children, command, records, rows, run, run_here, summary, wait_until_gone
+from tests.commands import children, command, python_path, records, rows, run, run_here, summary, wait_until_gone
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import colour_logits, write_tiny_model
@@ -153,25 +153,39 @@ def test_several_processes_on_a_processor(place: Path, tmp_path: Path) -> None:
     assert "--engine inline runs one worker: it cannot take --processes_per_device 3" in inline.stderr
 
 
+# on PYTHONPATH: the process that measures never comes to read what it is asked
+MEASURES = """
+import json, sys, time
+def never_comes_back(file):
+    while True:
+        time.sleep(1)
+if "bulkinfer.launch.auto.device_trial" in sys.orig_argv:
+    json.load = never_comes_back
+"""
+
+
 @pytest.mark.usefixtures("openvino")
 @long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_launch_that_is_ended_while_it_measures_leaves_nothing(place: Path, tmp_path: Path, number: int) -> None:
     (place / "models" / "tiny" / "fastest.json").unlink(missing_ok=True)
-    (tmp_path / "temporary").mkdir()
+    for name in ("temporary", "site"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(MEASURES)
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary"), "PYTHONPATH": python_path(tmp_path / "site")}
     words = command("infer_launch", "--model_name", "tiny", "--batch_size", 4, "--precision", "fp32", "--data_dir", "photos")
     with subprocess.Popen(
         [*words, "--log_path", str(tmp_path / "logs")], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True, env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        start_new_session=True, env=environment,
     ) as launcher:  # fmt: skip
         assert launcher.stdout is not None
         assert launcher.stdout.readline().startswith(b"device: auto measures")
         deadline = time.monotonic() + 300
-        while not (measuring := children(launcher.pid)) and time.monotonic() < deadline:
+        while not (measuring := children(launcher.pid)):
+            assert time.monotonic() < deadline, "nothing measures"
             time.sleep(0.01)
         launcher.send_signal(number)
         launcher.communicate(timeout=300)
-    assert measuring
     wait_until_gone(measuring)
     assert list((tmp_path / "temporary").iterdir()) == []
     assert not (tmp_path / "logs").exists()

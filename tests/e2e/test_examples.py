@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.commands import records, run, run_here
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
+from tests.serving import usual_ports
 
 # In this order each finds what it needs. get_dataset is left out, as it downloads, and serve, which ends by a signal.
 TYPED = (
@@ -42,10 +44,11 @@ def test_the_examples_work(tmp_path: Path) -> None:
                                   "--shard 1/1",)}  # fmt: skip
     for name in TYPED:
         for example in (*before.get(name, ()), *EXAMPLES[name]):
-            done = subprocess.run(
-                ["bash", "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600,
-                env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "HOME": str(tmp_path)},
-            )  # fmt: skip
+            with usual_ports() if name == "bulkinfer request" else contextlib.nullcontext():
+                done = subprocess.run(
+                    ["bash", "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1800,
+                    env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "HOME": str(tmp_path)},
+                )  # fmt: skip
             assert done.returncode == 0, (example, done.stdout, done.stderr)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import command, run
+from tests.commands import command, cpu_seconds_of_children, run
 from tests.data_sets import cifar10_python, deb, mnist_files, tar, zipped
 from tests.forms import long, only_first
 from tests.http_server import Site, serving
@@ -43,7 +43,7 @@ def test_the_folder_from_the_environment(tmp_path: Path) -> None:
 
 @long
 def test_two_at_once_fetch_once(tmp_path: Path) -> None:
-    with serving(Site(BODY, ["stalled", "whole"])) as site:
+    with serving(Site(BODY, ["stalled"])) as site:
         words = ["get_dataset", "cifar10", "--data_dir", "data", "--url", site.url("c.tar.gz"), "--checksum", MD5]
         started = [subprocess.Popen(command("bulkinfer", *words), cwd=tmp_path, stdout=subprocess.PIPE, text=True)]
         deadline = time.monotonic() + 300
@@ -52,6 +52,7 @@ def test_two_at_once_fetch_once(tmp_path: Path) -> None:
         started.append(subprocess.Popen(command("bulkinfer", *words), cwd=tmp_path, stdout=subprocess.PIPE, text=True))
         assert started[1].stdout is not None
         assert started[1].stdout.readline() == "waiting for another process that fetches cifar10\n"
+        site.script[:] = ["whole"]
         site.over.set()
         told = [process.communicate(timeout=300)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], told
@@ -129,9 +130,9 @@ def test_c55_a_bomb_costs_neither_memory_nor_disk(tmp_path: Path) -> None:
     with serving(Site(bomb.read_bytes())) as site:
         for url in ("bomb.zip", site.url("bomb.zip")):
             words = ["get_dataset", "cifar10", "--data_dir", "data", "--checksum", "none", "--url", url]
-            before = time.monotonic()
+            before = cpu_seconds_of_children()
             done = run("bulkinfer", *words, cwd=tmp_path)
-            assert time.monotonic() - before < 10
+            assert cpu_seconds_of_children() - before < 10
             assert done.returncode == 1
             assert f"{url} would unpack to {size_bytes:,} bytes or more, and " in done.stderr
             assert len(done.stderr.splitlines()) == 1
@@ -144,11 +145,11 @@ def test_c55_a_signal_leaves_no_work_folder(number: signal.Signals, tmp_path: Pa
         words = ["get_dataset", "cifar10", "--data_dir", "data", "--url", site.url("c.tar.gz"), "--checksum", "none"]
         told = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(command("bulkinfer", *words), **told) as process:  # type: ignore[call-overload]
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while not (site.requests and list((tmp_path / "data").glob("_tmp-*"))) and time.monotonic() < deadline:
                 time.sleep(0.02)
             process.send_signal(number)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
     assert process.returncode == 128 + number
     assert len(errors.splitlines()) == 1
     assert not list((tmp_path / "data").glob("_tmp-*"))
@@ -158,10 +159,10 @@ def test_c55_a_signal_leaves_no_half_weights(tmp_path: Path) -> None:
     with serving(Site(BODY, ["stalled"])) as site:
         words = ["--model_name", "resnet18", "--weights", site.url("w.pth"), "--model_path", "models"]
         with subprocess.Popen(command("get_model", *words), cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
             while not site.requests and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.02)
             process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGTERM, errors
     assert not list((tmp_path / "models").rglob("_tmp-*"))

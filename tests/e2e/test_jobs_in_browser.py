@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chromium import chromium
+from tests.chromium import chromium, new_context
 from tests.forms import long
 from tests.jobs_over_http import NETWORK, ask, ended, submit, token, write_home
 from tests.launches import write_photos
+from tests.runtime_in_front import held_after, runtime_in_front
 from tests.serving import Server, serving
 
 pytestmark = long
@@ -26,11 +28,20 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file without which jobs stand still."""
+    path = tmp_path_factory.mktemp("held") / "go"
+    path.touch()
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(go: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service with two jobs of ann: one done, one failed whose folder has a hostile name."""
     home = write_home(tmp_path_factory.mktemp("jobs"))
     write_photos(home / "photos" / HOSTILE, 0).mkdir(exist_ok=True)
-    with serving(home, "--jobs", "queue") as running:
+    env = {**os.environ, **runtime_in_front(home / "front", after=held_after(0, go))}
+    with serving(home, "--jobs", "queue", env=env) as running:
         for folder in ("photos", f"photos/{HOSTILE}"):
             job = submit(running, "ann", {"data_dir": f"{home}/{folder}", **NETWORK})[1]
             ended(running, "ann", job["id"])
@@ -43,7 +54,7 @@ class Opened:
 
     def __init__(self, browser: Any, server: Server, *, width: int = 1100) -> None:
         self.origin = f"http://127.0.0.1:{server.rest}"
-        self.context = browser.new_context(viewport={"width": width, "height": 800})
+        self.context = new_context(browser, width=width)
         self.page, self.requests, self.messages = self.context.new_page(), list[str](), list[str]()
         self.context.on("request", lambda request: self.requests.append(request.url))
         for event in ("console", "pageerror"):
@@ -116,7 +127,8 @@ def test_the_token_stays_in_its_tab(browser: Any, server: Server) -> None:
         assert token("bob") not in opened.page.content()
 
 
-def test_a_job_is_cancelled(browser: Any, server: Server) -> None:
+def test_a_job_is_cancelled(browser: Any, server: Server, go: Path) -> None:
+    go.unlink()
     home = Path(ask(server, "ann", "GET", "/jobs")[1]["jobs"][-1]["options"]["data_dir"])
     jobs = [submit(server, "bob", {"data_dir": str(home), **NETWORK, "top_k": 1 + number})[1] for number in range(3)]
     with Opened(browser, server) as opened:
@@ -125,6 +137,7 @@ def test_a_job_is_cancelled(browser: Any, server: Server) -> None:
         row = opened.page.locator(f"tr[data-job='{jobs[2]['id']}']")
         row.get_by_text("Cancel").click()
         opened.page.locator(f"tr[data-job='{jobs[2]['id']}'][data-state='cancelled']").wait_for()
+    go.touch()
     assert [ended(server, "bob", job["id"])["state"] for job in jobs] == ["done", "done", "cancelled"]
 
 
@@ -138,8 +151,8 @@ def test_the_page_does_not_scroll_sideways(browser: Any, server: Server, width: 
 
 def test_its_policy_lets_no_other_script_run(browser: Any, server: Server) -> None:
     with Opened(browser, server) as opened:
-        opened.page.evaluate(
-            "const made = document.createElement('script'); made.textContent = 'window.ran = 1'; document.body.append(made)"
-        )
+        with opened.page.expect_console_message(lambda message: "Content Security Policy" in message.text):
+            opened.page.evaluate(
+                "const made = document.createElement('script'); made.textContent = 'window.ran = 1'; document.body.append(made)"
+            )
         assert opened.page.evaluate("window.ran") is None
-        assert any("Content Security Policy" in message for message in opened.messages)

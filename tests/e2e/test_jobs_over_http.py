@@ -36,7 +36,8 @@ from tests.models import write_tiny_model
 from tests.object_store import BUCKET, s3_server, without_own_credentials
 from tests.pages import blocks
 from tests.rules.source import ROOT
-from tests.serving import Server, serving
+from tests.runtime_in_front import held_after, runtime_in_front
+from tests.serving import TIMEOUT_S, Server, serving
 
 JOBS = ("--jobs", "queue")
 
@@ -95,7 +96,7 @@ def test_rows_are_those_of_infer_launch(home: Path, server: Server, job: dict[st
 
 def raw(server: Server, path: str) -> tuple[int, bytes, dict[str, str]]:
     """Status, bytes and headers of an answer to ann."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.rest, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.rest, timeout=TIMEOUT_S)
     connection.request("GET", path, headers={"Authorization": f"Bearer {token('ann')}"})
     answer = connection.getresponse()
     content = answer.read()
@@ -184,11 +185,24 @@ def many(home: Path) -> dict[str, object]:
 
 def running(server: Server, user: str, job_id: str) -> dict[str, Any]:
     """The job, once some of its pictures are done and not all."""
-    return next(job for job in events(server, user, job_id) if job["progress"] and 0 < job["progress"]["done"] < 2000)
+    return next(job for job in events(server, user, job_id) if 0 < (job["progress"] or {}).get("done", 0) < 2000)
+
+
+def held(home: Path, name: str) -> dict[str, str]:
+    """The environment of the service of a folder whose jobs stand still after two batches."""
+    return {**os.environ, **runtime_in_front(home / f"{name}-front", after=held_after(2, home / "never"))}
 
 
 @long
-def test_cancelling_and_the_limit_of_the_queue(server: Server, many: dict[str, object]) -> None:
+def test_cancelling_and_the_limit_of_the_queue(home: Path, many: dict[str, object]) -> None:
+    with serving(home, *other_queue(home, "full"), env=held(home, "full")) as server:
+        cancel_all(server, many)
+        assert server.stop() == 0
+        assert server.errors == ""
+
+
+def cancel_all(server: Server, many: dict[str, object]) -> None:
+    """Fill the queue of ann, and cancel the jobs, the running one last."""
     jobs = [submit(server, "ann", many)[1] for _ in range(4)]
     status, answer = submit(server, "ann", many)
     assert (status, answer["error"]) == (429, "4 jobs of yours have not ended (max_queued): submit it again later")
@@ -215,7 +229,7 @@ def other_queue(home: Path, name: str) -> tuple[str, str]:
 @long
 def test_a_signal_stops_a_job_and_the_next_service_continues_it(home: Path, many: dict[str, object]) -> None:
     words, many = other_queue(home, "continued"), {**many, "limit": 80}
-    with serving(home, *words) as server:
+    with serving(home, *words, env=held(home, "continued")) as server:
         job = submit(server, "ann", many, Idempotency_Key="many")[1]
         launcher = wait_for_launcher(server)
         wait_for_part(home / "continued" / "jobs" / job["id"] / "results")
@@ -237,7 +251,7 @@ def test_a_signal_stops_a_job_and_the_next_service_continues_it(home: Path, many
 @long
 def test_a_job_that_is_cancelled_and_killed_at_once_tells_its_rows(home: Path, many: dict[str, object]) -> None:
     words = other_queue(home, "cut")
-    with serving(home, *words) as server:
+    with serving(home, *words, env=held(home, "cut")) as server:
         job = submit(server, "ann", many)[1]
         running(server, "ann", job["id"])
         launcher = wait_for_launcher(server)
@@ -346,7 +360,7 @@ def test_the_page_of_the_documents_says_what_works(tmp_path: Path) -> None:
 def type_in(text: str, home: Path) -> str:
     """What the lines of a block print; each must succeed. A job is not cancelled here."""
     lines = "\n".join(line for line in text.splitlines() if not line.endswith("/cancel"))
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", lines], cwd=home, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", lines], cwd=home, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert '"error"' not in done.stdout, done.stdout
     return done.stdout

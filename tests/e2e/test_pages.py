@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from tests.instead import instead_of
 from tests.pages import PAGES, block_commands, blocks, span_commands
 from tests.reader import furnish
 from tests.rules.source import ROOT, shown
+from tests.serving import usual_ports
 
 pytestmark = long
 
@@ -76,9 +78,10 @@ def type_in(words: list[str], folder: Path) -> None:
     leader, terminal = os.openpty()
     os.write(leader, b"y\n")  # for what asks
     try:
-        done = subprocess.run(
-            words, cwd=folder, env=environment, stdin=terminal, capture_output=True, text=True, timeout=300, check=False
-        )
+        with usual_ports() if "bulkinfer request" in words[-1] else contextlib.nullcontext():
+            done = subprocess.run(
+                words, cwd=folder, env=environment, stdin=terminal, capture_output=True, text=True, timeout=1800, check=False
+            )
     finally:
         os.close(terminal)
         os.close(leader)

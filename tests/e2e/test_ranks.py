@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,7 @@ def start(home: Path, *words: object, before: tuple[str, ...] = (), env: dict[st
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, list[str]]:
     """Exit code, stdout, and the lines of stderr but for notes about the small data set."""
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, [line for line in err.splitlines() if ": note: " not in line]
 
 
@@ -78,7 +78,7 @@ def held(pid: int, number: signal.Signals) -> Iterator[None]:
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not is_pending(pid, number):
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -117,11 +117,18 @@ def assert_same(one: Path, other: Path, reason: str) -> None:
     assert {name: value for name, value in differences(one, other).items() if value} == {}, reason
 
 
+def free_port() -> str:
+    """A port that the system gives to nobody who leaves the choice to it: ranks come to it seconds later."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return str(port)
+
+
 def two_hosts(home: Path, *words: object, data: tuple[str, str], is_torchrun: bool) -> list[tuple[int, str, list[str]]]:
     """What ended() gives of two ranks, as on two hosts: of the agents of torchrun, or of the ranks, with its variables."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = free_port()
     started = []
     for number, folder in enumerate(data):
         agent = (

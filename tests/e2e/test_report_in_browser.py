@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.chromium import chromium
+from tests.chromium import chromium, new_context
 from tests.commands import run_here
 from tests.forms import long
 from tests.reports import HOSTILE, Row, write_job, write_logs, write_run, write_shapes
@@ -48,7 +48,7 @@ class Opened:
     """A page in the browser, and everything that it asked for or complained of."""
 
     def __init__(self, browser: Any, path: Path, *, width: int = 1100, scheme: str = "light") -> None:
-        self._context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        self._context = new_context(browser, width=width, color_scheme=scheme)
         self.page, self.requests, self.messages = self._context.new_page(), list[str](), list[str]()
         self.page.on("request", lambda request: self.requests.append(request.url))
         for event in ("console", "dialog", "pageerror"):

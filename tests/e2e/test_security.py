@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -178,7 +179,7 @@ def test_names_that_are_not_utf8_come_through_every_command(place: Path) -> None
 
 
 def test_nothing_listens_on_the_network(place: Path) -> None:
-    words = command(*LAUNCH, "--synthetic", "--iterations", 300, "--batches_per_step", 200, "--log_path", "logs")
+    words = command(*LAUNCH, "--synthetic", "--iterations", 100_000, "--batches_per_step", 200, "--log_path", "logs")
     words = [word for word in words if word not in ("--output", "out")]
     with subprocess.Popen(words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as launcher:
         try:
@@ -195,8 +196,11 @@ def test_nothing_listens_on_the_network(place: Path) -> None:
 
 def sockets_of(pid: int) -> set[str]:
     """The inodes of the sockets that a process has open."""
-    found = (os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink())
-    return {name.removeprefix("socket:[").removesuffix("]") for name in found if name.startswith("socket:")}
+    names = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it is closed by now
+            names.append(os.readlink(path))
+    return {name.removeprefix("socket:[").removesuffix("]") for name in names if name.startswith("socket:")}
 
 
 def listening() -> set[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import itertools
 import json
 import os
 import signal
@@ -34,7 +36,7 @@ from tests.commands import records, run_here, run_installed
 from tests.forms import long
 from tests.launches import config_of
 from tests.models import SIZE, write_tiny_model
-from tests.serving import ON_CPU, Server, infer, raw_connection, received, serving
+from tests.serving import ON_CPU, Server, free_port, infer, leave, raw_connection, received, serving
 
 PROTOCOLS = ("rest", "grpc")
 BATCH = ("--batch_size", 4)
@@ -52,11 +54,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+LIMITS = ("--max_request_mb", 1, "--max_queue", 64, "--top_k", 3)
+SHORT_S = 10  # in which requests must come, where some do not: good ones have to be faster on a busy machine as well
+
+
 @pytest.fixture(scope="module")
 def server(home: Path) -> Iterator[Server]:
-    """A server with short limits."""
-    limits = ("--max_request_mb", 1, "--max_queue", 64, "--timeout_s", 2, "--top_k", 3)
-    with serving(home, "tiny", *ON_CPU, *BATCH, *limits) as running:
+    """A server with low limits."""
+    with serving(home, "tiny", *ON_CPU, *BATCH, *LIMITS) as running:
+        yield running
+        assert running.stop() == 0
+        assert running.errors == ""
+
+
+@pytest.fixture
+def impatient(home: Path) -> Iterator[Server]:
+    """The same, and requests have little time."""
+    with serving(home, "tiny", *ON_CPU, *BATCH, *LIMITS, "--timeout_s", SHORT_S) as running:
         yield running
         assert running.stop() == 0
         assert running.errors == ""
@@ -232,9 +246,9 @@ def test_a_bad_picture_fails_its_own_request_alone(home: Path, server: Server) -
     assert infer(server.client("grpc"), [bad], "errors")["errors"][0].startswith("decode: ")
 
 
-def test_bad_clients_cost_the_others_nothing(home: Path, server: Server) -> None:
+def test_bad_clients_cost_the_others_nothing(impatient: Server) -> None:
     """Wrong, oversized, half-sent and slow requests, while eight clients send good ones over both protocols."""
-    given = images(3)
+    server, given = impatient, images(3)
     expected = infer(server.client("rest"), given)
     stop = threading.Event()
 
@@ -264,7 +278,8 @@ def test_bad_clients_cost_the_others_nothing(home: Path, server: Server) -> None
 
     def endless_head() -> bytes:
         with raw_connection(server.rest) as connection:
-            connection.sendall(b"GET /v2 HTTP/1.1\r\n" + b"x: y\r\n" * 12_000)
+            with contextlib.suppress(ConnectionError):  # the answer may come before all is sent
+                connection.sendall(b"GET /v2 HTTP/1.1\r\n" + b"x: y\r\n" * 12_000)
             return received(connection)
 
     def no_http() -> bytes:
@@ -300,8 +315,9 @@ def test_bad_clients_cost_the_others_nothing(home: Path, server: Server) -> None
                     return content
 
     def oversized(protocol: str) -> int | str:
+        """Over HTTP no more than the server reads before it ends the connection: the answer could be lost with the rest."""
         with pytest.raises(ServerError) as failure:
-            infer(server.client(protocol), images(500))
+            infer(server.client(protocol), images({"rest": 326, "grpc": 500}[protocol]))
         return failure.value.status
 
     def announced() -> bytes:
@@ -323,7 +339,7 @@ def test_bad_clients_cost_the_others_nothing(home: Path, server: Server) -> None
         silent.close()
     assert {each.result()[:13] for each in announcing} == {b"HTTP/1.1 408 "}
     assert sizes == [413, "RESOURCE_EXHAUSTED"]
-    assert b"the request did not come within 2 s" in answers["half_a_call"]
+    assert b"the request did not come within %d s" % SHORT_S in answers["half_a_call"]
     assert answers["slow_body"].startswith(b"HTTP/1.1 408 ")
     assert answers["slow_head"].startswith(b"HTTP/1.1 408 ")
     assert answers["endless_head"].startswith(b"HTTP/1.1 431 ")
@@ -340,7 +356,7 @@ def test_a_signal_loses_nothing_that_was_accepted(home: Path) -> None:
 
         def send(number: int) -> None:
             begun.wait()
-            for seed in range(1000):
+            for seed in itertools.count():
                 try:
                     answered.append(len(infer(clients[number], images(2, seed))["logits"]))
                 except ServerError as error:
@@ -371,17 +387,19 @@ def test_a_full_queue_refuses_and_what_nobody_waits_for_leaves_it(home: Path) ->
     """Batches of 4 that wait for ever, and a queue of 4: three pictures fill it but for one."""
     limits = ("--max_queue", 4, "--max_wait_ms", 1_000_000, "--drain_s", 0, "--port", 0)
     with serving(home, "tiny", *ON_CPU, *BATCH, *limits) as server, ThreadPoolExecutor(2) as pool:
-        for protocol, leave in (("rest", 1.0), ("grpc", 1.0)):
-            waiting = pool.submit(infer, server.client(protocol, timeout_s=leave), images(3))
+        for protocol in PROTOCOLS:
+            client = server.client(protocol)
+            waiting = pool.submit(infer, client, images(3))
             while metric(server, "bulkinfer_pictures_on_the_way", model="tiny") != 3:
                 time.sleep(0.001)
             for other in PROTOCOLS:
                 with pytest.raises(ServerError, match="3 pictures are on their way, of 4") as failure:
                     infer(server.client(other), images(2))
                 assert failure.value.status in (429, "RESOURCE_EXHAUSTED")
+            leave(client)
             with pytest.raises(ServerError):
                 waiting.result()
-            while metric(server, "bulkinfer_pictures_on_the_way", model="tiny"):  # the client has gone
+            while metric(server, "bulkinfer_pictures_on_the_way", model="tiny"):
                 time.sleep(0.001)
         full = infer(server.client("grpc"), images(4))
         assert len(full["logits"]) == 4
@@ -499,8 +517,7 @@ def test_two_networks_of_one_server(home: Path) -> None:
 
 
 def test_request_measures_with_a_server_of_its_own(home: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     words = (
         "tiny",
         *ON_CPU,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from tests.launches import config_of
 from tests.made_once import made_once
 from tests.models import write_tiny_model
 from tests.rules.source import ROOT
-from tests.serving import ON_CPU, Server, serving
+from tests.serving import ON_CPU, Server, free_port, serving
 
 pytestmark = long
 
@@ -120,13 +119,13 @@ def check_many(home: Path) -> None:
 
 
 def test_a_signal_in_the_middle_loses_none_that_was_accepted(python: Path, home: Path, server: Server) -> None:
-    client = triton(python, "many", home, server)
+    client = triton(python, "endless", home, server)
     assert client.stdout is not None
     assert client.stdout.readline() == "half way\n"
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == 0
     found = result(client)
-    assert 200 <= found["answered"] < 1000
+    assert found["answered"] >= 200
     assert len(found["refused"]) == 8, "each client was refused, and stopped"
     assert f"{found['answered']} requests accepted: {found['answered']} answered, 0 given up by clients, 0 lost" in server.said
     check_many(home)
@@ -142,8 +141,7 @@ def test_messages_are_those_of_triton(python: Path, home: Path, server: Server) 
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 LOADS = {  # of the guide, each with what it says of its requests when each thread sends 64 pictures

@@ -37,7 +37,7 @@ OTHERS = {
 }
 # Where a signal may meet Python alone: while the interpreter starts, and in the script that pip has made, which imports ours.
 # What stands in a function of bulkinfer comes after the first line of main(), which watches the signals.
-BEFORE_US = ("init_import_site", "in <module>\n")
+BEFORE_US = ("init_sys_streams", "init_import_site", "in <module>\n")
 OURS = re.compile(r'File ".*/bulkinfer/.*", line \d+, in (?!<module>)')
 
 
@@ -53,7 +53,7 @@ def place(tmp_path: Path) -> Path:
 
 def assert_gone(group: int) -> None:
     """Raises AssertionError unless the last processes of the group end soon: children notice the end of their parent."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             os.killpg(group, 0)
@@ -72,7 +72,7 @@ def interrupted(place: Path, words: list[str], number: int, moment_s: float) -> 
     )  # fmt: skip
     time.sleep(moment_s)
     process.send_signal(number)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=300)
     assert_gone(process.pid)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode, told
 

@@ -7,8 +7,7 @@ import json
 import os
 import re
 import shutil
-import signal
-import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import pictures
-from tests.commands import children, wait_until_gone
 from tests.forms import long
 from tests.models import write_tiny_model
-from tests.object_store import BUCKET, KEY, SECRET, Server, proxy_before, s3_server
-from tests.store_place import LAUNCH, Place
+from tests.object_store import BUCKET, KEY, SECRET, Gate, Server, proxy_before, s3_server
+from tests.runtime_in_front import held_after, runtime_in_front
+from tests.store_place import LAUNCH, Place, kill_worker_and_launcher
 
 OUT = f"s3://{BUCKET}/out"
 OWN = ["out/.bulkinfer/_job.json", "out/.bulkinfer/status.json"]
@@ -120,11 +119,11 @@ def test_a_finished_job_is_found_without_its_logs_and_not_read_again(place: Plac
 @long
 def test_a_second_launcher_is_refused(place: Place) -> None:
     words = (*LAUNCH, "--data_dir", f"s3://{BUCKET}/photos", "--output", OUT, *ONE_BATCH)
-    gate = threading.Event()
-    place.proxy.fault = lambda _number, request: "" if b"GET /bucket/photos/" not in request or gate.wait(60) else "reset"
-    process = place.start(*words)
+    go = place.folder / "front" / "go"
+    process = place.start(*words, **runtime_in_front(go.parent, after=held_after(0, go)))
     while not any(b"PUT" in line and b"_job.json" in line for line in place.proxy.requests):
         assert process.poll() is None
+        time.sleep(0.01)
     refused = place.sentence(*words, "--log_path", "elsewhere", code=1)
     assert re.search(
         rf"{OUT} is in use by a launcher on .*, pid {process.pid}, .*: wait for it, or give another --output", refused
@@ -132,8 +131,8 @@ def test_a_second_launcher_is_refused(place: Place) -> None:
     assert place.run("bulkinfer", "watch", OUT, "--once", code=4)
     assert "running" in place.run("bulkinfer", "jobs")
     assert "nothing is removed" in place.sentence("bulkinfer", "clean", OUT, "--yes", code=1)
-    gate.set()
-    process.communicate(timeout=120)
+    go.touch()
+    process.communicate(timeout=300)
     assert process.returncode == 3
     is_as_local(place)
 
@@ -235,23 +234,11 @@ def test_a_thousand_pictures_through_faults_and_kills(server: Server, tmp_path: 
     with proxy_before(server.url) as proxy:
         place = Place(tmp_path, server, proxy)
         words = (*LAUNCH, "--data_dir", f"s3://{BUCKET}/photos", "--output", OUT, "--batches_per_step", 5)
+        for number_of_parts in (4, 12):  # of this launch
+            gate = Gate(lambda request: request.startswith(b"PUT") and b"/out/part-" in request[:80], number_of_parts)
+            proxy.fault = lambda number, request, gate=gate: faulty(number, request) if gate.lets(request) else "reset"
+            kill_worker_and_launcher(place.start(*words), gate, 2 * number_of_parts)
         proxy.fault = faulty
-        for number_of_parts in (4, 12):
-            begun = len(proxy.requests)
-            process = place.start(*words)
-            published = 0
-            while published < number_of_parts:  # of this launch
-                assert process.poll() is None, process.communicate()
-                published = sum(line.startswith(b"PUT") and b"/out/part-" in line for line in proxy.requests[begun:])
-            found = children(process.pid)
-            worker = next(pid for pid in found if b"bulkinfer.worker.process" in Path(f"/proc/{pid}/cmdline").read_bytes())
-            os.kill(worker, signal.SIGKILL)
-            while published < 2 * number_of_parts and process.poll() is None:
-                published = sum(line.startswith(b"PUT") and b"/out/part-" in line for line in proxy.requests[begun:])
-            workers = children(process.pid)
-            process.kill()
-            process.communicate()
-            wait_until_gone(workers)
         shutil.rmtree(tmp_path / "logs")  # as on another machine
         printed = place.run(*words, code=3)
         assert re.search(r"resume: \d+ of 1000 records are done", printed)

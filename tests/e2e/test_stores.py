@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,11 @@ import pytest
 
 from tests import pictures
 from tests.archives import spread, write_tar
-from tests.commands import children, rows, wait_until_gone
+from tests.commands import rows
 from tests.forms import long
 from tests.models import write_tiny_model
-from tests.object_store import BUCKET, KEY, SECRET, Server, proxy_before, s3_server
-from tests.store_place import LAUNCH, Place
+from tests.object_store import BUCKET, KEY, SECRET, Gate, Server, proxy_before, s3_server
+from tests.store_place import LAUNCH, Place, kill_worker_and_launcher
 
 NUM_PICTURES = 60
 
@@ -121,21 +119,9 @@ def test_a_list_of_addresses(place: Place) -> None:
 def test_a_launch_that_is_killed_goes_on(place: Place) -> None:
     """Kills of worker and launcher, and faults of the store, in between."""
     words = (*LAUNCH, "--data_dir", f"s3://{BUCKET}/photos", "--output", "out", "--batches_per_step", 1)
-    place.proxy.fault = lambda number, request: faulty(number, request) or 0.02
-    begun = len(place.proxy.requests)
-    process = place.start(*words)
-    while len(place.proxy.requests) < begun + 50:
-        assert process.poll() is None
-    worker = next(
-        pid for pid in children(process.pid) if b"bulkinfer.worker.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
-    os.kill(worker, signal.SIGKILL)
-    while len(place.proxy.requests) < begun + 80 and process.poll() is None:
-        pass
-    workers = children(process.pid)
-    process.kill()
-    process.communicate()
-    wait_until_gone(workers)
+    gate = Gate(lambda request: request.startswith(b"GET /bucket/photos/"), 40)
+    place.proxy.fault = lambda number, request: (faulty(number, request) or 0.02) if gate.lets(request) else "reset"
+    kill_worker_and_launcher(place.start(*words), gate, 60)
     place.run(*words, code=3)
     place.is_as_local("out")
 

@@ -24,8 +24,10 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "inference")
 def wheel(tmp_path: Path) -> zipfile.ZipFile:
     """Built without network from a copy of the sources."""
     for name in SOURCES:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
+        if (ROOT / name).is_dir():  # other processes write and rename files in __pycache__
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
     words = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "-w", "made", "."]
     done = subprocess.run(
         [sys.executable, "-m", "pip", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False

@@ -90,8 +90,9 @@ class Plan:
 
     Faults: kill, exception, an errno by name, hang, hang_holding_the_lock, swap (of `swaps`: pairs of a file and what is put in
     its place; "" removes it, a number cuts it to so many bytes), swap_and_kill. `poison` lists parts of picture names ("picture
-    read"), or colours as "r,g,b" ("session run"). `slow_s` is slept at every picture. `memory_bytes` is what a worker may
-    allocate once it reads pictures. `is_clock_stepping`: time.time() jumps. `log`: a file that gets a line for each hit.
+    read"), or colours as "r,g,b" ("session run"). `slow_s` is slept at every picture. Once the folder `held` has a part, no
+    further picture is read until there is a file `released` beside the plan. `memory_bytes` is what a worker may allocate once
+    it reads pictures. `is_clock_stepping`: time.time() jumps. `log`: a file that gets a line for each hit.
     """
 
     flag: str
@@ -103,6 +104,7 @@ class Plan:
     poison: tuple[str, ...] = ()
     swaps: tuple[tuple[str, str], ...] = ()
     slow_s: float = 0.0
+    held: str = ""
     memory_bytes: int = 0
     is_clock_stepping: bool = False
     log: str = ""

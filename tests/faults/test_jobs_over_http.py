@@ -40,10 +40,9 @@ class Kills:
     def in_one_service(self) -> None:
         """Kill launchers, and at last the service, perhaps while a job is being submitted."""
         with serving(self.home, "--jobs", "queue") as server:
-            while waiting(server) < 2:
-                self.submit(server, self.submitted)
-                self.submitted += 1
+            self._keep_busy(server)
             while self._chance.random() < 0.5 and self.kills < KILLS - 1:
+                self._keep_busy(server)
                 wait_for_launcher(server)
                 self._let_it_come_on()
                 self._wait()
@@ -62,6 +61,12 @@ class Kills:
             server.end()
             self.said += server.said
             assert "Traceback" not in server.errors
+
+    def _keep_busy(self, server: Server) -> None:
+        """Two jobs wait or run: one may end at any moment."""
+        while waiting(server) < 2:
+            self.submit(server, self.submitted)
+            self.submitted += 1
 
     def _let_it_come_on(self) -> None:
         """After so many kills without a further row, wait for one."""

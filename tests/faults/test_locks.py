@@ -11,7 +11,7 @@ from pathlib import Path
 from bulkinfer.files.own_folder import own_folder
 
 from tests.commands import command, run
-from tests.faults.slow_site import slow_site
+from tests.faults.slow_site import held_at, slow_site
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
@@ -23,17 +23,19 @@ def test_a_launcher_that_has_lost_its_lock_stops(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", 90)
     words = ["--model_name", "tiny", "--data_dir", "photos", "--device", "cpu", "--precision", "fp32", "--num_devices", 1,
              "--output", "out", "--batches_per_step", 1]  # fmt: skip
-    environment = os.environ | slow_site(tmp_path)
+    environment = os.environ | slow_site(tmp_path) | held_at(tmp_path / "out", 1, tmp_path / "held")
     with subprocess.Popen(command("infer_launch", *words), cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True,
                           stdout=subprocess.DEVNULL) as process:  # fmt: skip
-        deadline = time.monotonic() + 60
-        while not list((tmp_path / "out").glob("part-*")) and time.monotonic() < deadline:
+        deadline = time.monotonic() + 120
+        while not list((tmp_path / "out").glob("part-*")):
+            assert time.monotonic() < deadline, "no part was published"
             time.sleep(0.02)
         lock = own_folder(tmp_path / "out") / "_lock.json"
         taken = json.loads(lock.read_text()) | {"host": "elsewhere", "token": "theirs"}
         (tmp_path / "theirs").write_text(json.dumps(taken))
         os.rename(tmp_path / "theirs", lock)
         there = len(list((tmp_path / "out").glob("part-*")))
+        (tmp_path / "held").unlink()
         _, told = process.communicate(timeout=300)
     assert process.returncode == 1
     assert told.count("\n") == 1

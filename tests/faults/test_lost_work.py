@@ -103,7 +103,7 @@ def test_b43_a_worker_killed_at_its_third_batch_is_replaced_within_seconds(place
     env = runtime_in_front(place / "front", after=DIE + AT_THE_THIRD_BATCH)
     started = time.monotonic()
     found = run("infer_launch", *LAUNCH, "--num_devices", 2, cwd=place, env=env)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 150, "half of the time after which a worker that does not answer is ended"
     assert found.returncode == 0, found.stderr
     assert (place / "died").exists()
     (told,) = found.stderr.splitlines()

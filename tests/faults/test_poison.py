@@ -63,14 +63,14 @@ def test_a_picture_that_hangs_the_decoder_costs_one_row(tmp_path: Path, hang: st
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(HANGS.format(hang=hang))
     found = run("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--num_devices", 2, "--batches_per_step", 8,
-                "--stall_timeout_s", 2, "--precision", "fp32", "--output", "out", cwd=tmp_path,
+                "--stall_timeout_s", 10, "--precision", "fp32", "--output", "out", cwd=tmp_path,
                 env={"PYTHONPATH": str(tmp_path / "site")})  # fmt: skip
     assert found.returncode == 3, found.stderr
     by_key = records(tmp_path / "out")
     assert len(by_key) == 90
     assert [key for key, row in by_key.items() if row["status"] == "error"] == ["041-red.png"]
     assert by_key["041-red.png"]["stage"] == "decode"
-    assert "making no progress in 2 s" in by_key["041-red.png"]["error"]
+    assert "making no progress in 10 s" in by_key["041-red.png"]["error"]
     assert all(row["class_names"][0] in key for key, row in by_key.items() if row["status"] == "ok")
     assert 3 <= found.stdout.count("replaced: ") <= 4
     assert run("bulkinfer", "verify", "out", cwd=tmp_path).returncode == 0

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,22 +63,34 @@ def nodes(made: Path) -> Any:
         yield found
 
 
-def begin(made: Path, nodes: RayNodes, output: str) -> subprocess.Popen[str]:
-    """A launch on the cluster that has published three parts."""
+@contextlib.contextmanager
+def begun(made: Path, nodes: RayNodes, output: str) -> Iterator[subprocess.Popen[str]]:
+    """A launch on the cluster that has published three parts, and cannot end inside; what it says goes to OUTPUT.txt."""
     before = count_parts(made / output)
     words = (*LAUNCH, "--engine", "ray", "--ray_address", nodes.address, "--output", output, "--log_path", f"logs_{output}")
-    process = subprocess.Popen(
-        command("infer_launch", *words), cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    wait_for(process, lambda: count_parts(made / output) >= before + 3)
-    return process
+    with held(made), (made / f"{output}.txt").open("w") as said:
+        process = subprocess.Popen(command("infer_launch", *words), cwd=made, stdout=said, stderr=said, text=True)
+        wait_for(process, lambda: count_parts(made / output) >= before + 3 and launcher_of(made, output) == process.pid)
+        yield process
+
+
+def launcher_of(made: Path, output: str) -> int:
+    """The process that has the job in hand; 0 if none has begun it."""
+    status = made / f"logs_{output}" / "latest" / "status.json"
+    return int(json.loads(status.read_text())["pid"]) if status.exists() else 0
+
+
+def said_by(process: subprocess.Popen[str], made: Path, output: str) -> str:
+    """What a launch has said at its end."""
+    process.wait(timeout=PATIENCE_S)
+    return (made / f"{output}.txt").read_text()
 
 
 def wait_for(process: subprocess.Popen[str], is_met: Callable[[], bool]) -> None:
     """Until something holds that the launch does before it ends."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_met():
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -102,22 +114,23 @@ def assert_same_rows(made: Path, output: str) -> None:
 def steps_of(made: Path, output: str) -> dict[str, int]:
     """By the log of a worker, how many steps it has done."""
     logs = (made / f"logs_{output}" / "latest").glob("worker-*.jsonl")
-    return {path.stem: sum(json.loads(line)["kind"] == "StepDone" for line in path.read_text().splitlines()) for path in logs}
+    return {path.stem: path.read_text().count('"kind": "StepDone"') for path in logs}
 
 
 @long
 def test_a_launcher_that_is_killed_and_a_signal_are_survived(made: Path, nodes: RayNodes) -> None:
     """The same command goes on each time; the third one finds the poisoned record."""
-    killed = begin(made, nodes, "out_killed")
-    killed.kill()
-    killed.communicate()
-    stopped = begin(made, nodes, "out_killed")
-    stopped.send_signal(signal.SIGINT)
-    _, said = stopped.communicate(timeout=PATIENCE_S)
-    assert stopped.returncode == 130
+    with begun(made, nodes, "out_killed") as killed:
+        killed.kill()
+    killed.wait()
+    with begun(made, nodes, "out_killed") as stopped:
+        stopped.send_signal(signal.SIGINT)
+    said = said_by(stopped, made, "out_killed")
+    assert stopped.returncode == 130, said
     assert "to continue: infer_launch" in said
-    last = begin(made, nodes, "out_killed")
-    _, said = last.communicate(timeout=PATIENCE_S)
+    with begun(made, nodes, "out_killed") as last:
+        pass
+    said = said_by(last, made, "out_killed")
     assert last.returncode == 3, said
     assert_same_rows(made, "out_killed")
     assert not list((made / "logs_out_killed" / "latest").glob("node-*")), "no file of a node is left"
@@ -126,9 +139,11 @@ def test_a_launcher_that_is_killed_and_a_signal_are_survived(made: Path, nodes: 
 @long
 def test_an_actor_that_is_killed_and_a_retry_on_the_cluster(made: Path, nodes: RayNodes) -> None:
     """The steps of the actor run again on its node; a retry finds the poisoned record once more."""
-    process = begin(made, nodes, "out_actor")
-    os.kill(actor_processes(made / "logs_out_actor")[0], signal.SIGKILL)
-    _, said = process.communicate(timeout=PATIENCE_S)
+    with begun(made, nodes, "out_actor") as process:
+        before = worker_processes(made / "logs_out_actor")
+        os.kill(min(before.values()), signal.SIGKILL)
+        wait_for(process, lambda: bool(worker_processes(made / "logs_out_actor").keys() - before.keys()))
+    said = said_by(process, made, "out_actor")
     assert process.returncode == 3, said
     assert "ended with its Ray actor on node " in said
     assert_same_rows(made, "out_actor")
@@ -139,31 +154,30 @@ def test_an_actor_that_is_killed_and_a_retry_on_the_cluster(made: Path, nodes: R
     assert_same_rows(made, "out_actor")
 
 
-def actor_processes(logs: Path) -> list[int]:
-    """The processes that started the worker processes of a launch, each in its place."""
-    found = []
+def worker_processes(logs: Path) -> dict[int, int]:
+    """The worker processes of a launch, each with the process that started it, the actor in its place."""
+    found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # ended meanwhile
             words = stat.with_name("cmdline").read_bytes().split(b"\0")
             if b"bulkinfer.worker.process" in words and any(word.startswith(os.fsencode(logs)) for word in words):
-                found.append(int(stat.read_text().rpartition(")")[2].split()[1]))
+                found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     return found
 
 
 @long
 def test_a_node_that_dies_and_one_that_joins(made: Path, nodes: RayNodes) -> None:
     """Leaves the head of the cluster, and the node that has joined. The node dies with pictures in its hands."""
-    process = begin(made, nodes, "out_lost")
-    wait_for(process, lambda: all(steps_of(made, "out_lost").get(f"worker-{index}") for index in range(2)))
-    with held(made):
+    gone = "is gone or cannot be reached: what its workers held runs again"
+    with begun(made, nodes, "out_lost") as process:
+        wait_for(process, lambda: all(steps_of(made, "out_lost").get(f"worker-{index}") for index in range(2)))
         nodes.kill(1)
         nodes.add(1)
-        joined = made / "logs_out_lost" / "latest" / "worker-2.jsonl"
-        wait_for(process, lambda: joined.exists() and '"Ready"' in joined.read_text())
-    out, said = process.communicate(timeout=PATIENCE_S)
+        wait_for(process, lambda: bool(steps_of(made, "out_lost").get("worker-2")))
+        wait_for(process, lambda: gone in (made / "out_lost.txt").read_text())
+    said = said_by(process, made, "out_lost")
     assert process.returncode == 3, said
-    assert "is gone or cannot be reached: what its workers held runs again" in said
-    assert "(raylet)" not in out + said, "Ray itself prints nothing"
+    assert "(raylet)" not in said, "Ray itself prints nothing"
     assert_same_rows(made, "out_lost")
     done = steps_of(made, "out_lost")
     assert set(done) >= {"worker-0", "worker-1", "worker-2"}
@@ -190,6 +204,7 @@ def test_nodes_that_differ_are_refused_and_named(made: Path, nodes: RayNodes) ->
         assert re.fullmatch(rf"infer_launch: node \S+ \(\w{{8}}\) {re.escape(expected)}.*", sentence), sentence
         assert not list((made / "out_no").glob("part-*"))
         nodes.kill(-1)
+        nodes.settle()
 
 
 @long

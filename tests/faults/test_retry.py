@@ -18,7 +18,7 @@ from bulkinfer.results.verify import verify
 from tests.commands import command, records, run
 from tests.faults.points import LAUNCHER, Plan
 from tests.faults.scene import Place, Scene, expect, key_of
-from tests.faults.slow_site import slow_site
+from tests.faults.slow_site import held_at, slow_site
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
@@ -27,9 +27,9 @@ from tests.models import write_tiny_model
 @long
 @pytest.mark.parametrize("staged", [2, 0])
 def test_a_killed_retry_is_run_again(tmp_path: Path, staged: int) -> None:
-    """Killed when so many parts lie in _retry."""
+    """Killed when so many parts lie in _retry, of the four that one worker makes of its share."""
     write_tiny_model(tmp_path / "models")
-    write_photos(tmp_path / "photos", 60)
+    write_photos(tmp_path / "photos", 120)
     good = {path: path.read_bytes() for path in sorted((tmp_path / "photos").iterdir())[::2]}
     for path in good:
         path.write_bytes(b"no picture")
@@ -38,11 +38,11 @@ def test_a_killed_retry_is_run_again(tmp_path: Path, staged: int) -> None:
     before = records(tmp_path / "out")
     for path, data in good.items():
         path.write_bytes(data)
-    environment = os.environ | slow_site(tmp_path)
     retry = command("bulkinfer", "retry", "out", "--num_devices", 1)
     staging = own_folder(tmp_path / "out") / "_retry"
+    environment = os.environ | slow_site(tmp_path) | held_at(staging, staged, tmp_path / "held")
     with subprocess.Popen(retry, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (staging / "_job.json").exists() or len(list(staging.glob("part-*"))) < staged:
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -52,7 +52,7 @@ def test_a_killed_retry_is_run_again(tmp_path: Path, staged: int) -> None:
     found = run("bulkinfer", "retry", "out", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     gained = [int(number) for number in re.findall(r"retry: (\d+) error rows are ok now", found.stdout)]
-    assert sum(gained) == 30
+    assert sum(gained) == 60
     assert gained[0] >= 6 * staged
     after = records(tmp_path / "out")
     assert all(row["status"] == "ok" and row["class_names"][0] in key for key, row in after.items())

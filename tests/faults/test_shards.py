@@ -20,7 +20,7 @@ from bulkinfer.launch.jobs.shards import with_shard
 from bulkinfer.results.shard import SHARDS_FILE
 
 from tests.commands import SCRIPTS, rows, run
-from tests.faults.slow_site import slow_site
+from tests.faults.slow_site import held_at, slow_site
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
@@ -90,8 +90,8 @@ def ends(script: Path, task: int) -> str:
 
 def kill_at_work(script: Path, task: int, **variables: object) -> None:
     """Start a task, and kill it with all that it has started when its first part is there and others are not."""
-    process = start(script, task, **variables)
     output = script.parent / "out" / f"shard-{task:02d}-of-{COUNT}"
+    process = start(script, task, **variables, **held_at(output, 1, script.parent / "held"))
     while process.poll() is None and not list(output.glob("part-*")):
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)

@@ -51,6 +51,9 @@ class Trap:
 
     def _at_a_picture(self) -> None:
         time.sleep(self.plan.slow_s)
+        released = Path(self.plan.flag).with_name("released")
+        while self.plan.held and not released.exists() and any(Path(self.plan.held).glob("part-*")):
+            time.sleep(0.01)
         with self._lock:
             if self.plan.memory_bytes and self.role == WORKER:
                 used = next(int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines()
@@ -71,6 +74,8 @@ class Trap:
     def _do(self) -> None:
         fault = self.plan.fault
         if fault.startswith("swap"):
+            if self.role == WORKER:
+                _wait_for_all_networks()
             for target, source in self.plan.swaps:
                 _swap(target, source)
         if fault in ("kill", "swap_and_kill"):
@@ -95,6 +100,13 @@ def _is_in_hand(poison: str, hand: tuple[Any, ...]) -> bool:
         return any(poison.encode() in value for value in hand if isinstance(value, bytes))
     colour = [int(part) for part in poison.split(",")]
     return any((value[:, 0, 0] == colour).all(axis=-1).any() for value in hand if hasattr(value, "ndim"))
+
+
+def _wait_for_all_networks() -> None:
+    """Until each worker of this launch has loaded its network: it would find some files of the old one and some of the new."""
+    (run_file,) = (Path(word) for word in sys.argv if word.endswith("run.json"))
+    while not all("loaded in" in log.read_text() for log in run_file.parent.glob("worker-*.log")):
+        time.sleep(0.01)
 
 
 def _swap(target: str, source: str) -> None:

@@ -226,6 +226,8 @@ def _is_dead(path: Path, holder: Holder, on_watch: Call) -> bool:
     if on_watch is not None:
         on_watch(holder)
     seen, deadline = _last_beat(path), time.monotonic() + LEASE_S
+    if seen is None:  # it has been released
+        return False
     while time.monotonic() < deadline:
         time.sleep(min(1.0, LEASE_S / 20))
         if _last_beat(path) != seen:

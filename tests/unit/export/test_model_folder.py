@@ -218,5 +218,5 @@ def test_c60_who_waits_for_a_folder_that_a_refusal_removes_makes_it_again(tmp_pa
     thread = threading.Thread(target=second)
     with pytest.raises(ZeroDivisionError):
         first()
-    thread.join(20)
+    thread.join(60)
     assert (results[0] / "card.json").exists()

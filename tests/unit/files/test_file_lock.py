@@ -15,18 +15,23 @@ from bulkinfer.errors import RunError
 from bulkinfer.files import lease
 from bulkinfer.files.file_lock import exclusive
 
+# Holds the lock until a line comes, and half a second more.
 HOLDER = """
 import sys, time
 from pathlib import Path
 from bulkinfer.files.file_lock import exclusive
 with exclusive(Path(sys.argv[1]), lambda: print("waiting", flush=True)):
     print("held", flush=True)
-    time.sleep(float(sys.argv[2]))
+    sys.stdin.readline()
+    time.sleep(0.5)
+    Path(sys.argv[1] + ".held").touch()
 """
 
 
-def holder(path: Path, seconds: float) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(path), str(seconds)], stdout=subprocess.PIPE, text=True)
+def holder(path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -34,17 +39,23 @@ def holder(path: Path, seconds: float) -> subprocess.Popen[str]:
 
 def test_waits_for_the_holder_and_says_so_once(tmp_path: Path) -> None:
     path, said = tmp_path / "lock", []
-    with holder(path, 0.5):
-        start = time.monotonic()
-        with exclusive(path, lambda: said.append("waiting")):
-            assert time.monotonic() - start > 0.2
+    with holder(path) as process:
+
+        def waits() -> None:
+            said.append("waiting")
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+
+        with exclusive(path, waits):
+            assert (tmp_path / "lock.held").exists(), "the other one has come to the end of its block"
         assert said == ["waiting"]
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "lock.held"]
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with holder(path, 60) as process:
+    with holder(path) as process:
         process.kill()
         process.wait()
         with exclusive(path, lambda: None):
@@ -80,7 +91,7 @@ def test_a_waiter_looks_and_writes_nothing(tmp_path: Path) -> None:
         changed = tmp_path.stat().st_mtime_ns
         time.sleep(1.0)
         assert tmp_path.stat().st_mtime_ns == changed
-    waiter.join(20)
+    waiter.join(60)
     assert not waiter.is_alive()
 
 

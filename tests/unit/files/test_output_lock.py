@@ -11,7 +11,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +27,8 @@ from tests.forms import long
 
 DEAD_PID = 4194305  # beyond the largest process number
 
-# Takes the lock if it can, says so, and holds it until its stdin closes.
+# Takes the lock if it can, says so, and holds it until its stdin closes; tells at each line whether it still has it. Only the
+# lock of write_lock is dead after a second: this process may be slow to renew its own.
 CONTENDER = """
 import socket, sys, time, pathlib
 from bulkinfer.files import lease
@@ -34,14 +37,19 @@ from bulkinfer.errors import LockedError
 from bulkinfer.files.output_lock import output_lock
 if len(sys.argv) > 2:
     socket.gethostname = lambda: sys.argv[2]
-lease.LEASE_S, lease.BEAT_S = 1.0, 0.2
+lease.BEAT_S, lease._CONTENTION_S = 0.2, 60.0
+plain = lease._is_dead
+def is_dead(path, holder, on_watch):
+    lease.LEASE_S = 1.0 if holder["token"] == "dead" else 20.0
+    return plain(path, holder, on_watch)
+lease._is_dead = is_dead
 print("ready", flush=True)
 sys.stdin.readline()
 try:
     with output_lock(pathlib.Path(sys.argv[1]), flag='--output') as held:
         print("won", flush=True)
-        sys.stdin.read()
-        print("lost it" if held.refusal else "held it", flush=True)
+        for _ in sys.stdin:
+            print("lost it" if held.refusal else "held it", flush=True)
 except LockedError as error:
     print("lost", error, flush=True)
 """
@@ -64,6 +72,19 @@ def say_and_hear(process: subprocess.Popen[str], line: str = "") -> str:
     return process.stdout.readline().strip()
 
 
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for what another process or thread does, for a minute."""
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def states_of_threads(pid: int) -> set[str]:
+    """The letters for what the threads of a process do: T is that they are stopped."""
+    return {path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")}
+
+
 def write_lock(output: Path, **changes: Any) -> None:
     holder = {"format": 1, **this_table()._asdict(), "pid": DEAD_PID, "start_ticks": 7, "started": "2026-01-02T03:04:05Z"}
     holder["token"] = "dead"
@@ -77,6 +98,15 @@ def test_the_lock_names_its_holder_and_is_gone_afterwards(tmp_path: Path) -> Non
     assert (holder["format"], holder["host"], holder["pid"]) == (1, socket.gethostname(), os.getpid())
     assert holder["start_ticks"] == process_start_ticks(os.getpid())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_is_released_as_its_watch_begins_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lock(tmp_path, host="elsewhere")
+    path = tmp_path / LOCK_FILE
+    monkeypatch.setattr(lease_module, "LEASE_S", 3600.0)
+    found = lease_module.take(path, on_watch=lambda _: path.unlink())
+    assert isinstance(found, lease_module.Lease)
+    found.release()
 
 
 def test_the_lock_goes_after_an_exception_too(tmp_path: Path) -> None:
@@ -135,6 +165,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_module, "BEAT_S", 0.2)
 
 
+@pytest.fixture
+def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock is looked at often, and whoever renews it may be late by a minute."""
+    monkeypatch.setattr(lease_module, "LEASE_S", 60.0)
+    often = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
+    monkeypatch.setattr(lease_module, "time", often)
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_lock_of_another_host_that_nobody_renews_is_taken_over(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_lock(tmp_path, host="elsewhere")
@@ -167,7 +205,7 @@ def test_a_number_of_another_table_of_processes_says_nothing(
         assert ("waiting up to 1 s to see whether it still runs" in capfd.readouterr().out) is bool(changes)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("watchful")
 @pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS)
 def test_a_holder_of_another_table_that_renews_its_lock_is_not_dead(tmp_path: Path, changes: dict[str, str | None]) -> None:
     write_lock(tmp_path, **changes)
@@ -187,7 +225,7 @@ def test_a_holder_of_another_table_that_renews_its_lock_is_not_dead(tmp_path: Pa
         renewing.join()
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("watchful")
 def test_a_lock_of_another_host_that_is_renewed_is_refused(tmp_path: Path) -> None:
     process = contender(tmp_path, "elsewhere")
     assert say_and_hear(process, "\n") == "won"
@@ -203,13 +241,13 @@ def test_a_holder_that_was_stopped_finds_that_it_has_lost(tmp_path: Path) -> Non
     process = contender(tmp_path, "elsewhere")
     assert say_and_hear(process, "\n") == "won"
     process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: states_of_threads(process.pid) == {"T"})
     with output_lock(tmp_path, flag="--output") as lease:
         content = (tmp_path / LOCK_FILE).read_bytes()
         process.send_signal(signal.SIGCONT)
-        time.sleep(1)
+        wait_until(lambda: say_and_hear(process, "\n") == "lost it")
         assert lease.refusal is None
-        out, _ = process.communicate()
-        assert "lost it" in out
+        process.communicate()
         assert (tmp_path / LOCK_FILE).read_bytes() == content, "it does not remove what is another's"
     assert list(tmp_path.iterdir()) == []
 
@@ -225,9 +263,7 @@ def test_a_lock_that_is_no_longer_ours_is_told(tmp_path: Path, change: str) -> N
             (tmp_path / LOCK_FILE).write_bytes(b"{")
         else:
             write_lock(tmp_path, host="elsewhere", token="t")
-        deadline = time.monotonic() + 20
-        while lease.refusal is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: lease.refusal is not None)
         told = f"{tmp_path / LOCK_FILE} was lost: its holder has ended, or did not renew it for {lease_module.LEASE_S:g} s; "
         assert str(lease.refusal).startswith(told)
         with pytest.raises(RunError, match="was lost"):
@@ -334,7 +370,8 @@ def test_other_failures_of_the_system_are_told(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_is_just_being_written_is_not_damaged(tmp_path: Path) -> None:
+def test_a_lock_that_is_just_being_written_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "_WRITING_S", 60.0)
     (tmp_path / LOCK_FILE).touch()
     writer = threading.Timer(0.3, write_lock, (tmp_path,), mine())
     writer.start()

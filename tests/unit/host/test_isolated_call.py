@@ -32,7 +32,7 @@ def test_a_process_that_dies_or_hangs_fails_alone(
     script: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python_that(script, tmp_path, monkeypatch)
-    assert ask("bulkinfer.launch.auto.device_trial", {}, "--device cpu", limit_s=1.0 if "sleep" in script else 30.0) == told
+    assert ask("bulkinfer.launch.auto.device_trial", {}, "--device cpu", limit_s=1.0 if "sleep" in script else 120.0) == told
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,10 @@ def test_errors_that_pass_are_tried_again(server: Server, proxy: Proxy) -> None:
 def test_a_store_that_never_answered_is_soon_given_up(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FIRST_S", 0.5)
     proxy.fault = lambda _number, _request: "reset"
-    with pytest.raises(StoreError, match=rf"s3://{BUCKET} ended the connection after \d tries"):
+    with pytest.raises(StoreError) as caught:
         here().find("x")
+    after = f"{len(proxy.requests)} tries" if len(proxy.requests) > 1 else "one try"  # on a machine that is busy
+    assert str(caught.value).startswith(f"s3://{BUCKET} ended the connection after {after}: check the network")
 
 
 def test_a_store_that_is_busy_has_answered(server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from torch import nn
 from tests.forms import long, only_first
 from tests.training import command, one_thread, trained
 
+MOST_S = 60.0  # a terabyte takes minutes, and a pipe or a device for ever; a machine may be busy
 HEADER = json.dumps({"x": {"dtype": "F32", "shape": [1 << 38], "data_offsets": [0, 1 << 40]}}).encode()
 
 
@@ -73,7 +74,7 @@ def test_c48_a_bomb_in_a_checkpoint(
     assert checkpoint.find(copy).step == 2
     with pytest.raises(RunError, match=str(path)):
         checkpoint.read(path.parent)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < MOST_S
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "kilobytes"
 
 
@@ -107,7 +108,7 @@ def test_c48_a_bomb_beside_the_checkpoints(
     start = time.monotonic()
     assert command("--resume", copy, "--steps", 4) in (1, 2)
     assert f"{copy / name} " in capsys.readouterr().err
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < MOST_S
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
@@ -118,7 +119,7 @@ def test_c48_a_bomb_as_weights(bomb: Callable[[Path], None], tmp_path: Path, cap
     words = ["--model_name", "efficientnet_lite0", "--weights", str(path), "--model_path", str(tmp_path / "models")]
     assert get_model.main(words) in (1, 2)
     assert str(path) in capsys.readouterr().err
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < MOST_S
 
 
 def test_c48_compressed_tensors_are_refused(tmp_path: Path) -> None:

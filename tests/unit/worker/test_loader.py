@@ -26,7 +26,7 @@ from tests.pictures import RED, cut, encode, jpeg, solid
 from tests.rows import record
 
 FACTS = Facts("PNG", 1, 2, 2)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # nothing here takes a tenth of it; a machine may be busy
 Array = np.ndarray[Any, Any]
 
 

@@ -13,7 +13,7 @@ from bulkinfer.types import Fault, Place, Record, Step
 from bulkinfer.worker.pipeline import StepFeed
 from bulkinfer.worker.read_ahead import ReadAhead
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # nothing here takes a hundredth of it; a machine may be busy
 STEPS = [Step(0, 0, 5), Step(0, 5, 12), Step(0, 12, 40)]
 
 

@@ -31,7 +31,7 @@ from tests.commands import living
 from tests.launches import launch_of, spec_of
 from tests.models import RECIPE
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0  # nothing here takes a tenth of it; a machine may be busy
 # A loader process that ends when it comes to a picture called so.
 DYING = """
 import os, sys, time
@@ -41,15 +41,15 @@ def load_record(record, *rest):
     name = os.path.basename(record.place)
     if name.startswith(b"signal-"):
         os.kill(os.getpid(), int(name[7:]))
-        time.sleep(60)  # it may come a moment later
+        time.sleep(600)  # it may come a moment later
     if name.startswith(b"exit-"):
         os._exit(int(name[5:]))
     if name == b"bug":
         raise ZeroDivisionError("a bug of ours")
     if name == b"hang":
-        time.sleep(60)
-    if name == b"slow":
-        time.sleep(0.2)
+        time.sleep(600)
+    while name == b"slow" and not os.path.exists(os.path.dirname(record.place) + b"/go"):
+        time.sleep(0.01)
     return plain(record, *rest)
 loader_process.load_record = load_record
 loader_process.main(sys.argv[1:])
@@ -173,6 +173,7 @@ def test_the_marks_name_the_very_picture(dying: Pool, tmp_path: Path) -> None:
     thread.start()
     until(lambda: dying.marks.loading() == [Step(5, 71, 72)], "the slow one is marked")
     dying.processes.stop()
+    (tmp_path / "some" / "go").touch()
     thread.join(PATIENCE_S)
     ((loaded, _),) = found
     assert [type(one).__name__ for one in loaded] == ["Facts", "tuple"], "what was begun is finished, the last one is not begun"

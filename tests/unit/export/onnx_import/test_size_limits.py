@@ -167,18 +167,21 @@ def test_c48_what_would_take_all_memory_or_never_end_is_refused(make: Any, home:
 
 @pytest.mark.parametrize("make", only_first([*SENTENCES], 0), ids=lambda make: make.__name__)
 def test_c48_it_takes_less_than_a_gigabyte_and_ten_seconds(make: Any, tmp_path: Path) -> None:
+    """Seconds of the processor: what waits for ever uses none, and is ended after two minutes."""
     words = make(tmp_path)
     code = (
-        "import sys; from bulkinfer.commands.get_model import main; code = main(sys.argv[1:]); "
-        "print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]); sys.exit(code)"
+        "import sys, time; from bulkinfer.commands.get_model import main; code = main(sys.argv[1:]); "
+        "print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0], time.process_time()); sys.exit(code)"
     )  # the kernel's ru_maxrss counts the process that started this one as well
     given = ["--onnx", "m.onnx", "--name", "net", "--recipe", str(recipe_file(tmp_path)), *words]
     done = subprocess.run(
-        [sys.executable, "-c", code, *given], cwd=tmp_path, capture_output=True, text=True, timeout=10, check=False
+        [sys.executable, "-c", code, *given], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2, done.stderr
     assert SENTENCES[make] in done.stderr
-    assert int(done.stdout.split()[-1]) < 1_000_000, "kilobytes"
+    memory_kb, cpu_s = done.stdout.split()[-2:]
+    assert int(memory_kb) < 1_000_000
+    assert float(cpu_s) < 10
 
 
 @pytest.mark.parametrize("layout", ["inside", "beside"])

@@ -35,7 +35,8 @@ def server() -> Iterator[socket.socket]:
 
 @pytest.fixture(autouse=True)
 def _without_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No cluster and no token of whoever runs the tests."""
+    """No cluster and no token of whoever runs the tests. A server of these tests may be late."""
+    monkeypatch.setattr(ray_address, "_CONNECT_S", 60.0)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -107,11 +108,13 @@ def test_an_address_that_says_nothing_is_refused(server: socket.socket, monkeypa
 
 
 def test_an_address_that_nobody_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as once:
-        address = f"127.0.0.1:{once.getsockname()[1]}"
-    monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(UsageError) as caught:
-        require_answer("")
+    """A port that is taken, so that nobody else gets it, and at which nothing listens."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(UsageError) as caught:
+            require_answer("")
     assert str(caught.value) == (
         f"--ray_address {address}: no Ray cluster answers there ([Errno 111] Connection refused): check the address, and that "
         "ray start --head runs on that host"

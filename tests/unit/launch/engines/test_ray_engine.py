@@ -17,8 +17,9 @@ from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.host.cores import CoreBudget, HostPlan
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.engines import EngineOptions, dispatch, ray_engine, ray_hosts, worker_handle
+from bulkinfer.launch.engines.ray_cluster import Node
 from bulkinfer.launch.engines.ray_engine import RayEngine
-from bulkinfer.launch.engines.ray_node import Facts
+from bulkinfer.launch.engines.ray_node import Facts, Question
 from bulkinfer.launch.run import write_run
 from bulkinfer.launch.step_queue import split_step
 from bulkinfer.types import Step
@@ -67,6 +68,9 @@ class Launch:
     def is_published(self, step: Step) -> bool:
         return (self.run_file.parent / f"part-{step.partition}-{step.start}-{step.end}").exists()
 
+    def open_gate(self) -> None:
+        (self.run_file.parent / "go").touch()
+
     def run(self) -> Launch:
         self.engine.run()
         return self
@@ -88,6 +92,17 @@ class Launch:
             if isinstance(event, kind) and worker in (None, index) and not done:
                 done.append(1)
                 act()
+
+        self.react = react
+
+    def go_on_after_a_death(self) -> None:
+        """Open the gate when a worker is lost, beside what is done at events already."""
+        before = self.react
+
+        def react(worker: int, event: Event) -> None:
+            before(worker, event)
+            if isinstance(event, Died):
+                self.open_gate()
 
         self.react = react
 
@@ -138,7 +153,8 @@ def test_no_more_workers_than_asked_for(tmp_path: Path, cluster: FakeCluster) ->
 def test_a_node_that_is_lost_gives_its_steps_back(
     tmp_path: Path, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
-    disturb(monkeypatch, slow_records_s=0.01)
+    """The other worker does nothing before: there is work left, however late this one began."""
+    disturb(monkeypatch, gated=[0])
     launch = Launch(tmp_path, cluster, STEPS)
     permits = launch.run_file.parent.glob("node-*.permit.json")
 
@@ -148,6 +164,7 @@ def test_a_node_that_is_lost_gives_its_steps_back(
         assert before == 2
 
     launch.at_first(StepDone, lose, worker=1)
+    launch.go_on_after_a_death()
     launch.run()
     assert launch.published == list(range(60))
     assert launch.engine.replaced == ["worker 1 lost with node n1"]
@@ -164,8 +181,8 @@ def test_a_node_that_joins_gets_work(tmp_path: Path, cluster: FakeCluster, monke
         if isinstance(event, Ready):
             if len(cluster.alive) == 2:
                 cluster.join(1)
-            if worker == 2:
-                (launch.run_file.parent / "go").touch()
+            if launch.kinds["Ready"] == 3:
+                launch.open_gate()
 
     launch.react = join_then_go_on
     launch.run()
@@ -185,9 +202,10 @@ def test_a_worker_that_dies_is_replaced_on_its_node_and_its_record_found(
 
 
 def test_an_actor_that_ray_ends_is_replaced(tmp_path: Path, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    disturb(monkeypatch, slow_records_s=0.01)
+    disturb(monkeypatch, gated=[1])
     launch = Launch(tmp_path, cluster, STEPS)
     launch.at_first(StepDone, lambda: cluster.actors[0].fail(Exception("out of memory")), worker=0)
+    launch.go_on_after_a_death()
     launch.run()
     assert launch.published == list(range(60))
     assert launch.engine.replaced == ["worker 0 ended with its Ray actor on node n0"]
@@ -217,14 +235,21 @@ def test_another_version_on_a_node_is_refused_with_both(tmp_path: Path, cluster:
 def test_a_node_that_joins_with_another_version_gets_no_work(
     tmp_path: Path, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    disturb(monkeypatch, slow_records_s=0.02)
-    launch = Launch(tmp_path, cluster, STEPS)
+    """No step is done before the node has been looked at."""
+    disturb(monkeypatch, gated=True)
+    launch, plain = Launch(tmp_path, cluster, STEPS), cluster.inspect
 
     def join() -> None:
         cluster.facts["n2"] = [Facts(CoreBudget((0,), None), {}, "does not have models/tiny")]
         cluster.join(1)
 
-    launch.at_first(StepDone, join)
+    def inspect(node: Node, asked: Question, then: Callable[[Facts | BaseException], None]) -> None:
+        plain(node, asked, then)
+        if node.id == "n2":
+            launch.open_gate()
+
+    monkeypatch.setattr(cluster, "inspect", inspect)
+    launch.at_first(Ready, join)
     launch.run()
     assert launch.published == list(range(60))
     assert "warning: node n2 does not have models/tiny; it gets no work" in capsys.readouterr().err
@@ -280,12 +305,20 @@ def test_a_head_that_does_not_answer_ends_the_launch(
 
 def test_a_signal_ends_the_launch(tmp_path: Path, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "STOP_GRACE_S", 60.0)
-    disturb(monkeypatch, slow_s=0.02)
+    disturb(monkeypatch, slow_s=0.02, gated=True)
     launch = Launch(tmp_path, cluster, split_step(Step(0, 0, 20_000), 2))
     launch.at_first(StepDone, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    stop = launch.react
+
+    def go_on_when_all_are_ready(worker: int, event: Event) -> None:
+        if launch.kinds["Ready"] == 2:
+            launch.open_gate()
+        stop(worker, event)
+
+    launch.react = go_on_when_all_are_ready
     launch.run()
     assert launch.engine.signal == signal.SIGTERM
-    assert launch.kinds["Ended"] == launch.kinds["Ready"] > 0
+    assert launch.kinds["Ended"] == launch.kinds["Ready"] == 2
     assert 0 < len(launch.published) < 20_000
 
 

@@ -365,7 +365,7 @@ def test_one_process_builds_the_engine_and_the_others_wait(host: Host, tmp_path:
         thread.start()
         time.sleep(0.1)
         inside.append("first")
-    thread.join(30)
+    thread.join(60)
     assert inside == ["first", "second"]
 
 

@@ -79,6 +79,7 @@ def test_a_server_that_does_not_answer_the_warm_up_is_not_measured() -> None:
 
 def test_a_busy_server_gets_the_warm_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     client = FakeClient(fails=(1, 2))
+    monkeypatch.setattr(load, "BUSY_S", 60.0)
     assert measure([client], num_images=5, warm_up=1).pictures == 5
     assert client.seen == [[0], [0], [0], [0], [1], [2], [3], [4]]
     monkeypatch.setattr(load, "BUSY_S", 0.0)

@@ -50,7 +50,7 @@ def run(runner: Runner, queue: JobQueue, *, until: Callable[[], bool], then: Cal
 
     async def act() -> None:
         running = asyncio.create_task(runner.run())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while not until() and not running.done():
                 await asyncio.sleep(0.01)
             then()
