@@ -65,10 +65,12 @@ def _python(batch: Batch, leaf: Leaf | None) -> Iterator[Any]:
 def _leaf(batch: Batch, leaf: Leaf) -> pa.Array:
     """A column, or a field of one that is a struct. Of the struct only the validity is read."""
     array = batch.columns.column(leaf[0])
-    if len(leaf) == 1:
-        return array
-    batch.fill(array.buffers()[:1])
-    return array.flatten()[array.type.get_field_index(leaf[1])]
+    if len(leaf) > 1:
+        batch.fill(array.buffers()[:1])
+        array = array.flatten()[array.type.get_field_index(leaf[1])]
+    if len(array) != batch.columns.num_rows:
+        raise ValueError(f"a column has {len(array)} values for {batch.columns.num_rows} rows")
+    return array
 
 
 def _places(batch: Batch, leaf: Leaf) -> Iterator[tuple[int, int]]:

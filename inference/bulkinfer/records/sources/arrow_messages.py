@@ -23,9 +23,11 @@ _FEATHER_1 = b"FEA1"
 _CONTINUED = 0xFFFFFFFF  # before the length of a message; files of Arrow before 0.15 lack it
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # types of messages
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3  # fields of Message
-_COMPRESSION = 3  # of RecordBatch
+_NODES, _COMPRESSION = 1, 3  # of RecordBatch
+_DATA = 1  # of DictionaryBatch: a RecordBatch
 _DICTIONARIES, _BATCHES = 2, 3  # of Footer
 _BLOCK = struct.Struct("<qi4xq")  # of Footer: where a message lies, the bytes of its metadata and of its body
+_NODE = struct.Struct("<qq")  # of RecordBatch: the values of a column, and how many of them are null
 _MOST_METADATA = 1 << 28
 _NORESERVE = 0x4000  # MAP_NORESERVE of Linux, which `mmap` names from Python 3.12 on
 _UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE  # takes memory where it is written to
@@ -138,9 +140,19 @@ def _message(file: Any, at: int, size: int) -> _Message | None:
     kind, body_bytes = table.number(_HEADER_TYPE, "<B"), table.number(_BODY_LENGTH, "<q")
     if not 0 <= body_bytes <= size - at - len(begin) - length:
         raise ValueError(f"it is cut off: it has {size} bytes, and its message at byte {at} goes on")
-    if kind == _BATCH and table.table(_HEADER).has(_COMPRESSION):
-        raise ValueError("its columns are compressed, as write_feather does: write it with compression='uncompressed'")
+    if kind in (_BATCH, _DICTIONARY):
+        header = table.table(_HEADER)
+        _check_columns(header if kind == _BATCH else header.table(_DATA), at)
     return _Message(kind, at, begin + metadata, body_bytes)
+
+
+def _check_columns(batch: _Table, at: int) -> None:
+    """Raises ValueError for columns that cannot be read. pyarrow ends the process where one has less than no values."""
+    if batch.has(_COMPRESSION):
+        raise ValueError("its columns are compressed, as write_feather does: write it with compression='uncompressed'")
+    for length, nulls in batch.structures(_NODES, _NODE):
+        if length < 0 or nulls > length:
+            raise ValueError(f"a column of its message at byte {at} has {length} values, and {nulls} of them are null")
 
 
 class _Table:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
+import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -152,3 +155,30 @@ def test_offsets_that_lead_out_of_the_file_are_refused(tmp_path: Path) -> None:
     for wrong in ((0, 100, 1 << 30), (0, 300, 200), (1 << 31, 100, 200)):
         path.write_bytes(whole.replace(offsets, b"".join(number.to_bytes(4, "little") for number in wrong)))
         assert refusal(path).startswith("cannot be read as an Arrow file ("), wrong
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_lengths_of_columns_that_make_no_sense_are_refused(tmp_path: Path, *, is_dictionary: bool, is_stream: bool) -> None:
+    """Pyarrow itself ends the process over some of them. What is not shorter may give the same pictures."""
+    files: dict[str, bytes | None] = {f"{number}.jpg": b"x" * number for number in range(3)}
+    table = picture_table(files, dict.fromkeys(files, 1), ["cat", "dog"])
+    if is_dictionary:
+        names = pa.array(list(files)).dictionary_encode()
+        table = pa.table({"data": list(files.values()), "file_name": names, "label": pa.array(names.tolist())})
+    whole = write_arrow(tmp_path / "whole.arrow", table, is_stream=is_stream).read_bytes()
+    path, node = tmp_path / "a.arrow", struct.pack("<qq", 3, 0)
+    path.write_bytes(whole)
+    expected, places = listed(path), [each.start() for each in re.finditer(re.escape(node), whole)]
+    assert len(places) >= 4, "lengths of columns, fields and dictionaries"
+    for place, wrong in itertools.product(places, ((-1, 0), (-(1 << 62), 0), (2, 0), (0, 0), (4, 0), (1 << 62, 0), (3, 4))):
+        path.write_bytes(whole[:place] + struct.pack("<qq", *wrong) + whole[place + len(node) :])
+        try:
+            found = listed(path)
+        except UsageError as error:
+            refused = str(error)
+        else:
+            assert found == expected
+            assert wrong[0] >= 3, (place, wrong)
+            continue
+        assert refused.startswith(f"{path} cannot be read as an Arrow file ("), (place, wrong)
