@@ -23,11 +23,13 @@ _FEATHER_1 = b"FEA1"
 _CONTINUED = 0xFFFFFFFF  # before the length of a message; files of Arrow before 0.15 lack it
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # types of messages
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3  # fields of Message
-_NODES, _COMPRESSION = 1, 3  # of RecordBatch
+_NODES, _BUFFERS, _COMPRESSION = 1, 2, 3  # of RecordBatch
 _DATA = 1  # of DictionaryBatch: a RecordBatch
-_DICTIONARIES, _BATCHES = 2, 3  # of Footer
+_SCHEMA_OF_FILE, _DICTIONARIES, _BATCHES = 1, 2, 3  # of Footer
+_ENDIANNESS = 0  # of Schema: 0 is little
 _BLOCK = struct.Struct("<qi4xq")  # of Footer: where a message lies, the bytes of its metadata and of its body
 _NODE = struct.Struct("<qq")  # of RecordBatch: the values of a column, and how many of them are null
+_BUFFER = struct.Struct("<qq")  # of RecordBatch: where in the body a buffer begins, and its bytes
 _MOST_METADATA = 1 << 28
 _NORESERVE = 0x4000  # MAP_NORESERVE of Linux, which `mmap` names from Python 3.12 on
 _UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE  # takes memory where it is written to
@@ -54,7 +56,7 @@ class Batch:
     body: int  # where in the memory the body begins
 
     def place(self, buffer: pa.Buffer | None) -> int:
-        """Where in the file a buffer lies."""
+        """Where in the file a buffer lies. Raises ValueError if it is not of the file."""
         return self._begin(buffer) + self.shift if buffer is not None and buffer.size else 0
 
     def fill(self, buffers: Iterable[pa.Buffer | None]) -> None:
@@ -68,8 +70,10 @@ class Batch:
                         raise ValueError("it ends within a record batch")
 
     def _begin(self, buffer: pa.Buffer) -> int:
+        """Where in the memory a buffer begins. Raises ValueError if it lies elsewhere."""
         begin = int(buffer.address) - self.address
-        assert self.body <= begin <= len(self.memory) - buffer.size, "what is not compressed lies in the body"
+        if not self.body <= begin <= len(self.memory) - buffer.size:  # pyarrow has made another of it
+            raise ValueError("a buffer of its columns does not lie in their message")
         return begin
 
 
@@ -99,6 +103,7 @@ def _of_file(file: Any, size: int) -> tuple[bytes, Iterator[_Message]]:
     length = struct.unpack("<i", _read(file, size - 10, 4))[0]
     footer = _read(file, size - 10 - length, length)
     table = _Table(footer, struct.unpack_from("<I", footer)[0])
+    _check_order(table.table(_SCHEMA_OF_FILE))
     places = [at for field in (_DICTIONARIES, _BATCHES) for at in table.structures(field, _BLOCK)]
     return schema, (_listed(file, at, size) for at, _, _ in places)
 
@@ -140,19 +145,30 @@ def _message(file: Any, at: int, size: int) -> _Message | None:
     kind, body_bytes = table.number(_HEADER_TYPE, "<B"), table.number(_BODY_LENGTH, "<q")
     if not 0 <= body_bytes <= size - at - len(begin) - length:
         raise ValueError(f"it is cut off: it has {size} bytes, and its message at byte {at} goes on")
-    if kind in (_BATCH, _DICTIONARY):
+    if kind == _SCHEMA:
+        _check_order(table.table(_HEADER))
+    elif kind in (_BATCH, _DICTIONARY):
         header = table.table(_HEADER)
-        _check_columns(header if kind == _BATCH else header.table(_DATA), at)
+        _check_columns(header if kind == _BATCH else header.table(_DATA), at, body_bytes)
     return _Message(kind, at, begin + metadata, body_bytes)
 
 
-def _check_columns(batch: _Table, at: int) -> None:
+def _check_order(schema: _Table) -> None:
+    """Raises ValueError for a file of a big-endian machine: pyarrow changes the order of bytes in copies."""
+    if schema.number(_ENDIANNESS, "<h"):
+        raise ValueError("its numbers are big-endian: write it on another machine")
+
+
+def _check_columns(batch: _Table, at: int, body_bytes: int) -> None:
     """Raises ValueError for columns that cannot be read. pyarrow ends the process where one has less than no values."""
     if batch.has(_COMPRESSION):
         raise ValueError("its columns are compressed, as write_feather does: write it with compression='uncompressed'")
     for length, nulls in batch.structures(_NODES, _NODE):
         if length < 0 or nulls > length:
             raise ValueError(f"a column of its message at byte {at} has {length} values, and {nulls} of them are null")
+    for begin, size in batch.structures(_BUFFERS, _BUFFER):
+        if begin < 0 or size < 0 or begin + size > body_bytes:
+            raise ValueError(f"a buffer of its message at byte {at} leads out of the message")
 
 
 class _Table:

@@ -182,3 +182,26 @@ def test_lengths_of_columns_that_make_no_sense_are_refused(tmp_path: Path, *, is
             assert wrong[0] >= 3, (place, wrong)
             continue
         assert refused.startswith(f"{path} cannot be read as an Arrow file ("), (place, wrong)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_buffers_that_lead_elsewhere_are_refused(tmp_path: Path, *, is_stream: bool) -> None:
+    """In the list of buffers each has its place in the body and its bytes."""
+    table = pa.table({"data": pa.array([b"a" * 100, b"b" * 100], pa.binary())})
+    whole = write_arrow(tmp_path / "whole.arrow", table, is_stream=is_stream).read_bytes()
+    path, buffer = tmp_path / "a.arrow", struct.pack("<qq", 16, 200)
+    assert whole.count(buffer) == 1
+    for wrong in ((-16, 200), (16, -200), (16, 1 << 20), (1 << 40, 200)):
+        path.write_bytes(whole.replace(buffer, struct.pack("<qq", *wrong)))
+        assert "leads out of the message" in refusal(path), wrong
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_big_endian_files_are_refused(tmp_path: Path, *, is_stream: bool) -> None:
+    """A file has its schema twice. Its table leaves out the byte order, the first field, for little-endian numbers."""
+    whole = write_arrow(tmp_path / "whole.arrow", pa.table({"data": VALUES}), is_stream=is_stream).read_bytes()
+    fields, marked = struct.pack("<4H", 8, 8, 0, 4), struct.pack("<4H", 8, 8, 4, 4)
+    assert whole.count(fields) == (1 if is_stream else 2)
+    path = tmp_path / "a.arrow"
+    path.write_bytes(whole.replace(fields, marked))
+    assert "(its numbers are big-endian: write it on another machine)" in refusal(path)
