@@ -44,12 +44,14 @@ class _Watch:
 
     def __init__(self, command: str, *, says: bool = True) -> None:
         self.command, self.says = command, says
-        self.is_working = False
+        self.is_working = self.is_ending = False
         self.number = 0  # of the signal that has to end the work; 0: none
         self._since = 0.0
         self._alarm: tuple[Any, float, float] | None = None  # another's: its handler, when it is due (0: never), its interval
 
     def __call__(self, number: int, frame: Any) -> None:
+        if self.is_ending:
+            return
         is_tidying = bool(self.number) and _is_unwinding()
         must_wait = _is_importing(frame)
         if is_tidying:
@@ -148,6 +150,19 @@ def work_ends() -> int:
     if _watch is None:
         return 0
     number, _watch.is_working = _watch.number, False
+    _watch.forget()
+    return number
+
+
+def ignore_signals() -> int:
+    """From now on a stop signal does nothing, for a process that writes what came of its work and ends by itself at once.
+
+    Returns the number of the signal that came at work, or 0. Raises Stopped if one comes in the middle of the call: then call
+    it again.
+    """
+    if _watch is None:
+        return 0
+    number, _watch.is_ending = _watch.number, True
     _watch.forget()
     return number
 

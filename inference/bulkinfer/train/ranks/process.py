@@ -6,7 +6,6 @@ it goes to the reply file of torch's launcher: the result of train(), or the sen
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -18,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import RankLostError
-from bulkinfer.files.json_file import read_json
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.host.console import make_printing_safe, naming_command, print_log_lines
 from bulkinfer.host.failure import sentence_and_code
 from bulkinfer.host.process_setup import die_with_parent, hide_wandb, keep_freed_memory, spin_briefly
-from bulkinfer.host.stop_signals import stopping_signal, watch_signals, work_begins, work_ends
+from bulkinfer.host.stop_signals import ignore_signals, stopping_signal, watch_signals, work_begins
 from bulkinfer.train.ranks.world import is_first_rank
 from bulkinfer.train.stopping import COMMAND, stop_signals
 
@@ -36,19 +35,21 @@ def main() -> None:
     die_with_parent(int(parent))
     make_printing_safe()
     print_log_lines()
-    code = 0
+    code = number = 0
     try:
-        work_begins()
-        with naming_command(COMMAND):
-            reply: dict[str, Any] = {"result": _train(Path(options))}
+        try:
+            work_begins()
+            with naming_command(COMMAND):
+                reply: dict[str, Any] = {"result": _train(Path(options))}
+            sys.stdout.flush()
+        finally:  # inside of the other try: a signal that is pending at this moment is raised by the call
+            number = ignore_signals()
     except BaseException as error:
-        ending = _ending(error, work_ends())
+        ending = _ending(error, ignore_signals() or number)
         reply, code = {"ending": ending}, ending["code"]
-    work_ends()
     # the form that torch reads: a message, and the time in seconds
     reply["message"] = {"message": "", "extraInfo": {"timestamp": str(int(time.time()))}}
-    Path(os.environ[REPLY_FILE]).write_text(json.dumps(reply))
-    sys.stdout.flush()
+    write_json(Path(os.environ[REPLY_FILE]), reply, is_durable=False)
     os._exit(code)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -16,8 +15,7 @@ from types import FrameType
 from typing import Any
 
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.files.guarded import TEXT_BYTES, read_text
-from bulkinfer.files.json_file import write_json
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.host.stop_signals import STOP_SIGNALS, Stopped
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import solve
@@ -25,6 +23,7 @@ from bulkinfer.train.ranks.world import find_starter
 
 _ENDING_S = 86_400  # for the update at work and for saving, after a signal; a second signal ends the ranks at once
 _HANDLED = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # a variable that torch's launcher sets
+_CLOSED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # of a rank that the launcher ended, since another failed, before it began
 _STOPPING = "stopping"  # a file beside the options of the ranks
 
 
@@ -64,9 +63,7 @@ def start_ranks(config: TrainConfig, count: int, *, shows_progress: bool) -> dic
         options = Path(folder, "options.json")
         write_json(options, {"config": asdict(config), "shows_progress": shows_progress}, is_durable=False)
         number, endings = _launch(count, folder, "-P", "-m", "bulkinfer.train.ranks.process", str(os.getpid()), str(options))
-        replies = {
-            int(path.parent.name): json.loads(read_text(path, TEXT_BYTES)) for path in Path(folder).glob("**/error.json")
-        }
+        replies = {int(path.parent.name): read_json(path) for path in Path(folder).glob("**/error.json")}
     endings = [each for each in endings if each.rank not in replies]
     endings += [Ending(rank, **reply["ending"]) for rank, reply in replies.items() if "ending" in reply]
     if cause := cause_of(endings):
@@ -128,7 +125,10 @@ def _launch(count: int, folder: str, *words: str) -> tuple[int, list[Ending]]:
         try:
             elastic_launch(launch, sys.executable)(*words)
         except ChildFailedError as error:
-            return 0, [Ending(rank, found.exitcode, found.timestamp) for rank, found in error.failures.items()]
+            return 0, [
+                Ending(rank, found.exitcode, found.timestamp, is_lost=found.exitcode in _CLOSED)
+                for rank, found in error.failures.items()
+            ]
         except SignalException as error:
             return int(error.sigval), []
     return 0, []

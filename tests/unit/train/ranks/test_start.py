@@ -27,12 +27,14 @@ LOST = Ending(0, 1, 99.5, sentence="another rank has ended: go on", advice=": go
 LATE = Ending(3, -9, 130.0)  # ended by torch's launcher, as it did not end by itself
 REFUSED = Ending(2, 2, 100.2, sentence="no such folder")
 STOPPED = Ending(2, 143, 99.0, sentence="stopped by SIGTERM", is_stopped=True)
+CLOSED = Ending(3, -15, 99.0, is_lost=True)  # ended by torch's launcher before it began to work
 BUG = Ending(0, 1, 99.0)
 
 
 @pytest.mark.parametrize(("endings", "cause"), [
     ([LOST, LATE, KILLED], KILLED), ([LOST, REFUSED], REFUSED), ([REFUSED, KILLED], KILLED), ([LOST], LOST),
     ([STOPPED, REFUSED], REFUSED), ([STOPPED, LOST], None), ([STOPPED], None), ([], None), ([KILLED, BUG], BUG),
+    ([CLOSED, REFUSED], REFUSED), ([CLOSED, KILLED], KILLED), ([CLOSED], CLOSED),
 ])  # fmt: skip
 def test_the_first_one_that_failed_by_itself_is_the_cause(endings: list[Ending], cause: Ending | None) -> None:
     assert cause_of(endings) == cause
