@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -126,24 +125,25 @@ def main() -> None:
     Cluster._wait_for_node.__defaults__ = (_PATIENCE_S,)  # 30 s may be too few on a busy machine
     head, *others = map(int, sys.argv[1:])
     small = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
-    folder = tempfile.mkdtemp(prefix="ray-")  # Ray's sockets need a short path
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, "temp_dir": folder, **small})
-    try:
-        nodes = [cluster.head_node, *(cluster.add_node(num_cpus=cpus, **small) for cpus in others)]
-        print(cluster.address, flush=True)
-        for line in sys.stdin:
-            word, *words = line.split()
-            if word == "kill":
-                cluster.remove_node(nodes[int(words[0])], allow_graceful=False)
-            elif word == "settle":
-                cluster.wait_for_nodes(_PATIENCE_S)
-            else:
-                variables = dict(each.split("=", 1) for each in words[1:])
-                nodes.append(cluster.add_node(num_cpus=int(words[0]), env_vars=variables, **small))
-            print("done", flush=True)
-    finally:
-        cluster.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # Ray's sockets need a short path
+        os.environ["RAY_TMPDIR"] = folder
+        Path(folder, "ray").mkdir()  # there Ray notes the address of the cluster: it does not make that folder
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, "temp_dir": folder, **small})
+        try:
+            nodes = [cluster.head_node, *(cluster.add_node(num_cpus=cpus, **small) for cpus in others)]
+            print(cluster.address, flush=True)
+            for line in sys.stdin:
+                word, *words = line.split()
+                if word == "kill":
+                    cluster.remove_node(nodes[int(words[0])], allow_graceful=False)
+                elif word == "settle":
+                    cluster.wait_for_nodes(_PATIENCE_S)
+                else:
+                    variables = dict(each.split("=", 1) for each in words[1:])
+                    nodes.append(cluster.add_node(num_cpus=int(words[0]), env_vars=variables, **small))
+                print("done", flush=True)
+        finally:
+            cluster.shutdown()
 
 
 if __name__ == "__main__":
