@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from bulkinfer.errors import BulkinferError
@@ -47,7 +48,10 @@ Check = Callable[[Path, Flip], set[str]]
 
 
 def run_flips(home: Path, flips: Sequence[Flip], check: Check, work: Path) -> Counter[str]:
-    """Apply each flip to a fresh copy of `home` and check it; returns how often what `check` saw was seen, by file name too."""
+    """Apply each flip to a fresh copy of `home` and check it; returns how often what `check` saw was seen, by file name too.
+
+    Nothing waits for the disk meanwhile: what would be left after a power cut is no matter here, and it is a fifth of the time.
+    """
     seen = Counter[str]()
     for flip in flips:
         if work.exists():
@@ -55,7 +59,8 @@ def run_flips(home: Path, flips: Sequence[Flip], check: Check, work: Path) -> Co
         shutil.copytree(home, work, symlinks=True)
         flip.apply(work)
         try:
-            outcomes = check(work, flip)
+            with mock.patch("os.fsync"):
+                outcomes = check(work, flip)
         except Exception as error:
             raise AssertionError(f"{flip}: {type(error).__name__}: {error}") from error
         assert outcomes <= {"refused", "equal"}, (flip, outcomes)

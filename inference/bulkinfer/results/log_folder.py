@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -93,7 +94,7 @@ def dated(log_path: Path, name: str) -> Path:
 
 def unused(folder: Path) -> Path:
     """`folder`, with a number behind its name if it exists."""
-    names = (folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000)))
+    names = chain((folder,), (folder.with_name(f"{folder.name}-{number}") for number in count(2)))
     return next(name for name in names if not name.exists())
 
 
