@@ -18,7 +18,7 @@ from typing import Any
 
 from bulkinfer.errors import RankLostError
 from bulkinfer.files.json_file import read_json, write_json
-from bulkinfer.host.console import make_printing_safe, naming_command, print_log_lines
+from bulkinfer.host.console import make_printing_safe, naming_command, print_log_lines, say_last
 from bulkinfer.host.failure import sentence_and_code
 from bulkinfer.host.process_setup import die_with_parent, hide_wandb, keep_freed_memory, spin_briefly
 from bulkinfer.host.stop_signals import ignore_signals, stopping_signal, watch_signals, work_begins
@@ -49,7 +49,11 @@ def main() -> None:
         reply, code = {"ending": ending}, ending["code"]
     # the form that torch reads: a message, and the time in seconds
     reply["message"] = {"message": "", "extraInfo": {"timestamp": str(int(time.time()))}}
-    write_json(Path(os.environ[REPLY_FILE]), reply, is_durable=False)
+    try:
+        write_json(Path(os.environ[REPLY_FILE]), reply, is_durable=False)
+    except OSError as error:  # as on a full disk
+        sentence, code = sentence_and_code(COMMAND, error)
+        say_last(sentence)
     os._exit(code)
 
 

@@ -84,3 +84,20 @@ def test_a_signal_that_comes_while_a_loss_is_reported_costs_no_reply(tmp_path: P
     first = found.index("1 1 lost")  # of the lines from which on signals do nothing
     assert set(found[first:]) == {"1 1 lost"}
     assert len(found) - first > 20, "the reply was written by then"
+
+
+UNHEARD = """
+import os, sys
+from bulkinfer.train.ranks import process
+process._train = lambda options: {}
+os.environ[process.REPLY_FILE] = sys.argv[1]
+sys.argv[1:] = [str(os.getppid()), "options.json"]
+process.main()
+"""
+
+
+def test_a_reply_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    """The rank fails then, although its training did not: nobody would know what came of it."""
+    reply = tmp_path / "gone" / "error.json"
+    done = subprocess.run([sys.executable, "-c", UNHEARD, reply], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (1, f"bulkinfer train: No such file or directory: {reply}\n")
